@@ -12,9 +12,9 @@ use crate::proto::ExecMethod;
 pub use error::ConfigError;
 use given::{Given, Source};
 pub use keys::{Config, KEYS, Key, Trait};
-pub use method::Method;
+pub use method::ConfiguredMethod;
 use method::launcher;
-pub use perilog::{LogIgnore, Perilog, Script};
+pub use perilog::{LogIgnore, PerilogConfig, ScriptConfig};
 
 mod error;
 mod given;
@@ -70,7 +70,7 @@ impl Config {
             (key.read)(&mut config, &Given { key: key.name, value: Source::Argument(value) })?;
         }
         if let Some(perilog) = exec.get("perilog") {
-            config.perilog = Perilog::read(conf, perilog, config.imp.as_deref())?;
+            config.perilog = PerilogConfig::read(conf, perilog, config.imp.as_deref())?;
         }
         Ok(config)
     }

@@ -16,7 +16,7 @@ pub enum Method {
     Systemd,
 }
 
-impl From<Method> for config::Method {
+impl From<Method> for config::ConfiguredMethod {
     fn from(method: Method) -> Self {
         let method = match method {
             Method::Auto => ExecMethod::Auto,

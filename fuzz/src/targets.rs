@@ -13,7 +13,7 @@ use job_exec_rs::proto::{
     ExecEvent, Hostlist, Idset, JobException, JobId, Jobspec, ResourceSet, Response, Signal,
     StartError, StartRequest, UnitName, WallTime, decode_eventlog, format_fsd, parse_fsd, peer,
 };
-use job_exec_rs::supervisor::tracker::{Answer, News, Tracker};
+use job_exec_rs::supervisor::tracker::{CallAnswer, News, Tracker};
 use job_exec_rs::supervisor::{Backend, parse_record};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -302,11 +302,11 @@ pub fn changed(data: &[u8]) -> bool {
     let mut tracker = Tracker::new(limits, exec_failure);
     tracker.handle_connected();
     let list = tracker.take_asks().last().map_or(0, |ask| ask.number);
-    tracker.handle_news(News::Answer { number: list, answer: Ok(Answer::Listed(Vec::new())) });
+    tracker.handle_news(News::Answer { number: list, answer: Ok(CallAnswer::Listed(Vec::new())) });
     tracker.find(&unit, "digest", None);
     for whole in [false, true] {
         for ask in tracker.take_asks() {
-            let answer = Ok(Answer::Properties(changes.clone()));
+            let answer = Ok(CallAnswer::Properties(changes.clone()));
             tracker.handle_news(News::Answer { number: ask.number, answer });
         }
         tracker.handle_news(News::Changed { unit: unit.clone(), changes: changes.clone(), whole });

@@ -267,7 +267,7 @@ pub(super) fn instance() -> InstanceId {
     InstanceId::new("/sim", 1)
 }
 
-pub(super) fn config(fanout: u32, perilog: Option<config::Perilog>) -> Config {
+pub(super) fn config(fanout: u32, perilog: Option<config::PerilogConfig>) -> Config {
     Config { fanout, imp: Some("/bin/imp".to_string()), perilog, ..Config::default() }
 }
 

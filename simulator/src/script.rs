@@ -54,11 +54,11 @@ impl Script {
 }
 
 /// What a site has configured. Each world has its own.
-pub(super) fn site(rng: &mut ChaCha8Rng) -> config::Perilog {
+pub(super) fn site(rng: &mut ChaCha8Rng) -> config::PerilogConfig {
     let which = rng.random_range(0..6);
     let mut script = |name: &str| {
         let under_imp = rng.random_bool(0.3);
-        config::Script {
+        config::ScriptConfig {
             command: vec![format!("/bin/{name}")],
             under_imp,
             timeout: Some(20.0),
@@ -68,7 +68,7 @@ pub(super) fn site(rng: &mut ChaCha8Rng) -> config::Perilog {
         }
     };
     let (prolog, epilog) = (script("prolog"), script("epilog"));
-    config::Perilog {
+    config::PerilogConfig {
         prolog: (which > 0).then_some(prolog),
         epilog: (which < 5).then_some(epilog),
         epilogs_together: rng.random_bool(0.3),
@@ -79,7 +79,7 @@ pub(super) fn site(rng: &mut ChaCha8Rng) -> config::Perilog {
 }
 
 /// Where the site has this script run.
-pub(super) fn place(site: &config::Perilog, stage: Stage) -> Option<Place> {
+pub(super) fn place(site: &config::PerilogConfig, stage: Stage) -> Option<Place> {
     let script = match stage {
         Stage::Prolog => site.prolog.as_ref(),
         Stage::Epilog => site.epilog.as_ref(),

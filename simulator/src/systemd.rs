@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use job_exec_rs::port::supervisor::UnitSpec;
 use job_exec_rs::proto::{UnitName, WaitStatus};
-use job_exec_rs::supervisor::tracker::{Active, Answer, Ask, Call, Changes, News, Refusal};
+use job_exec_rs::supervisor::tracker::{Active, Ask, Call, CallAnswer, Changes, News, Refusal};
 use unit::Unit;
 
 /// Something that systemd does later: the world decides when.
@@ -182,7 +182,7 @@ impl SimSystemd {
             Call::SeenGroup(unit) => {
                 let main = self.units.get(unit).filter(|known| known.has_main());
                 let group = main.map_or(String::new(), |known| known.control_group(unit));
-                let answer = Ok(Answer::ControlGroup(group));
+                let answer = Ok(CallAnswer::ControlGroup(group));
                 return self.tell(connection, News::Answer { number, answer });
             }
             Call::Later(_) | Call::LaterList | Call::LaterStarts => {
@@ -225,13 +225,13 @@ impl SimSystemd {
             Call::Subscribe => client.subscribed = true,
             call => return self.ask_systemd(connection, number, call, spec),
         }
-        self.tell(connection, News::Answer { number, answer: Ok(Answer::Done) });
+        self.tell(connection, News::Answer { number, answer: Ok(CallAnswer::Done) });
     }
 
     /// The pause that a client asked for with [`Call::Later`] is over.
     pub(super) fn handle_pause_over(&mut self, connection: u64, number: u64) {
         if self.connections.contains_key(&connection) {
-            self.tell(connection, News::Answer { number, answer: Ok(Answer::Done) });
+            self.tell(connection, News::Answer { number, answer: Ok(CallAnswer::Done) });
         }
     }
 
@@ -295,19 +295,21 @@ impl SimSystemd {
         }
     }
 
-    fn answer(&self, call: &Call, spec: Option<&UnitSpec>) -> Result<Answer, Refusal> {
+    fn answer(&self, call: &Call, spec: Option<&UnitSpec>) -> Result<CallAnswer, Refusal> {
         let known = call.unit().and_then(|unit| self.units.get(unit));
         match call {
             Call::ControlGroup(unit) => {
                 let group = known.map_or(String::new(), |known| known.control_group(unit));
-                Ok(Answer::ControlGroup(group))
+                Ok(CallAnswer::ControlGroup(group))
             }
-            Call::List => Ok(Answer::Listed(self.units.keys().map(ToString::to_string).collect())),
+            Call::List => {
+                Ok(CallAnswer::Listed(self.units.keys().map(ToString::to_string).collect()))
+            }
             Call::Main { unit, .. } | Call::Service(unit) | Call::Unit(unit) => {
                 let all = known.map_or_else(stub, |known| known.properties(unit));
                 let [of_service, of_unit] = by_interface(&all);
                 let is_unit = matches!(call, Call::Unit(_));
-                Ok(Answer::Properties(if is_unit { of_unit } else { of_service }))
+                Ok(CallAnswer::Properties(if is_unit { of_unit } else { of_service }))
             }
             Call::Start(_) if known.is_some() => refuse(Refusal::UNIT_EXISTS),
             Call::Start(_) if spec.is_none() => refuse("org.freedesktop.DBus.Error.InvalidArgs"),
@@ -318,7 +320,7 @@ impl SimSystemd {
                 refuse("org.freedesktop.systemd1.NoSuchProcess")
             }
             Call::Kill { .. } | Call::Ping | Call::Reset(_) | Call::Start(_) | Call::Stop(_) => {
-                Ok(Answer::Done)
+                Ok(CallAnswer::Done)
             }
             // They have been answered before this.
             Call::Guard { .. }
@@ -433,7 +435,7 @@ fn by_lot(number: u64) -> u64 {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40
 }
 
-fn refuse(name: &str) -> Result<Answer, Refusal> {
+fn refuse(name: &str) -> Result<CallAnswer, Refusal> {
     Err(Refusal { name: name.to_string(), text: name.to_string() })
 }
 

@@ -271,7 +271,7 @@ pub(super) struct World {
     pub(super) profile: Profile,
     pub(super) faults: Faults,
     /// The prologs and epilogs that all ranks have configured.
-    pub(super) site: Option<config::Perilog>,
+    pub(super) site: Option<config::PerilogConfig>,
     pub(super) now: f64,
     queue: BTreeMap<(u64, u64), Item>,
     sequence: u64,

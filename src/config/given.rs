@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::Method;
+use super::ConfiguredMethod;
 use super::error::{ConfigError, invalid};
 use crate::proto::{Signal, parse_fsd, parse_size};
 
@@ -72,9 +72,9 @@ pub(super) fn text(given: &Given) -> Read<String> {
     given.text().map(str::to_string)
 }
 
-pub(super) fn method(given: &Given) -> Read<Method> {
+pub(super) fn method(given: &Given) -> Read<ConfiguredMethod> {
     let text = given.text()?;
-    Method::named(text).ok_or_else(|| ConfigError::Method { value: text.to_string() })
+    ConfiguredMethod::named(text).ok_or_else(|| ConfigError::Method { value: text.to_string() })
 }
 
 /// More than nothing, and not for ever.

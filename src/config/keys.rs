@@ -11,7 +11,7 @@ use super::given::{
     Given, absolute_path, allow_guests, barrier_limit, bytes, count, duration, end_limit, flag,
     method, number, properties, seconds, signal, signal_number, text,
 };
-use super::{Method, Perilog};
+use super::{ConfiguredMethod, PerilogConfig};
 use crate::proto::{ExecMethod, Signal};
 
 /// What else there is to know of a key.
@@ -92,7 +92,7 @@ macro_rules! shown {
 
 keys! {
     /// `exec.method`.
-    "method" method: Method = Method::default(), method, [Argument, AtLoad];
+    "method" method: ConfiguredMethod = ConfiguredMethod::default(), method, [Argument, AtLoad];
     /// `exec.service`: flux-core's choice of a launcher.
     "service" service: Option<String> = None, some(text), [Argument, AtLoad],
         "exec_service" service;
@@ -157,7 +157,7 @@ keys! {
     /// `exec.keep-jobs`: a stop of an instance that comes back leaves its jobs running.
     "keep-jobs" keep_jobs: bool = true, flag, [Ours];
     /// `exec.perilog`: this service runs prologs and epilogs. Read last, because `imp` is part of it.
-    "perilog" perilog: Option<Perilog> = None, |_| Ok(None), [Ours], "perilog" perilog;
+    "perilog" perilog: Option<PerilogConfig> = None, |_| Ok(None), [Ours], "perilog" perilog;
 }
 
 /// A key that has no value by default.
@@ -200,6 +200,6 @@ fn stop_timer(seconds: &Option<u32>, config: &Config) -> Option<Value> {
     Some(json!(seconds.map_or_else(default, i64::from)))
 }
 
-fn perilog(perilog: &Option<Perilog>, _: &Config) -> Option<Value> {
-    perilog.as_ref().map(Perilog::stats)
+fn perilog(perilog: &Option<PerilogConfig>, _: &Config) -> Option<Value> {
+    perilog.as_ref().map(PerilogConfig::stats)
 }

@@ -9,13 +9,13 @@ const BGEXEC: &str = "bgexec";
 
 /// A value of `exec.method`.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Method {
+pub struct ConfiguredMethod {
     /// As it was given. Empty: it was not.
     name: String,
     chosen: ExecMethod,
 }
 
-impl Method {
+impl ConfiguredMethod {
     /// None: there is no such method.
     pub(super) fn named(name: &str) -> Option<Self> {
         Some(Self { name: name.to_string(), chosen: name.parse().ok()? })
@@ -36,7 +36,7 @@ impl Method {
     }
 }
 
-impl From<ExecMethod> for Method {
+impl From<ExecMethod> for ConfiguredMethod {
     fn from(chosen: ExecMethod) -> Self {
         Self { name: chosen.to_string(), chosen }
     }

@@ -17,11 +17,11 @@ const KILL_TIMEOUT: f64 = 60.0;
 
 /// The scripts of all jobs.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Perilog {
+pub struct PerilogConfig {
     /// `job-manager.prolog`.
-    pub prolog: Option<Script>,
+    pub prolog: Option<ScriptConfig>,
     /// `job-manager.epilog`.
-    pub epilog: Option<Script>,
+    pub epilog: Option<ScriptConfig>,
     /// `exec.perilog.epilog-start = "job"`: epilogs begin when all shells of the job have ended, and
     /// not rank by rank.
     pub epilogs_together: bool,
@@ -36,7 +36,7 @@ pub struct Perilog {
 
 /// One of the two. Times are seconds.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Script {
+pub struct ScriptConfig {
     /// `command`, or `IMP run NAME`.
     pub command: Vec<String>,
     /// The command is run through the IMP.
@@ -69,10 +69,11 @@ impl LogIgnore {
     }
 }
 
-impl Perilog {
+impl PerilogConfig {
     /// For `stats-get`: the scripts as `flux jobtap query perilog.so` shows them, and our own keys.
     pub(super) fn stats(&self) -> Value {
-        let script = |script: &Option<Script>| script.as_ref().map_or(json!({}), Script::stats);
+        let script =
+            |script: &Option<ScriptConfig>| script.as_ref().map_or(json!({}), ScriptConfig::stats);
         json!({
             "prolog": script(&self.prolog),
             "epilog": script(&self.epilog),
@@ -104,7 +105,7 @@ impl Perilog {
         }
         let script = |name: &'static str| match manager.get(name) {
             None => Ok(None),
-            Some(table) => Script::read(name, table, imp).map(Some),
+            Some(table) => ScriptConfig::read(name, table, imp).map(Some),
         };
         let epilogs_together = match own.text("epilog-start")? {
             None | Some("rank") => false,
@@ -135,7 +136,7 @@ const SCRIPT_KEYS: &[&str] = &[
     "exit-on-first-error",
 ];
 
-impl Script {
+impl ScriptConfig {
     fn stats(&self) -> Value {
         json!({
             "command": self.command,
@@ -265,9 +266,9 @@ mod tests {
 
     use super::*;
 
-    fn read(conf: Value) -> Result<Option<Perilog>, String> {
+    fn read(conf: Value) -> Result<Option<PerilogConfig>, String> {
         let imp = conf["exec"]["imp"].as_str();
-        Perilog::read(&conf, &conf["exec"]["perilog"], imp).map_err(|e| e.to_string())
+        PerilogConfig::read(&conf, &conf["exec"]["perilog"], imp).map_err(|e| e.to_string())
     }
 
     fn enabled(manager: Value) -> Value {
@@ -283,8 +284,14 @@ mod tests {
             "perilog": { "log-ignore": ["^debug"] },
         }));
         let perilog = read(conf).expect("good").expect("enabled");
-        let Perilog { prolog, epilog, log_ignore, epilogs_together, epilog_limit, max_tolerance } =
-            perilog;
+        let PerilogConfig {
+            prolog,
+            epilog,
+            log_ignore,
+            epilogs_together,
+            epilog_limit,
+            max_tolerance,
+        } = perilog;
         let (prolog, epilog) = (prolog.expect("a prolog"), epilog.expect("an epilog"));
         assert_eq!(prolog.command, ["/p", "x"]);
         assert_eq!((prolog.timeout, prolog.kill_timeout), (Some(1800.0), 60.0));

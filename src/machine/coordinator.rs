@@ -20,7 +20,7 @@ use crate::proto::{
 
 use checkpoint::{Checkpoint, Waiting};
 use degraded::Nodes;
-use delayed::{Delayed, Reply};
+use delayed::{Delayed, LeaderReply};
 use hold::Holds;
 use unasked::Unasked;
 
@@ -182,7 +182,13 @@ impl Coordinator {
     }
 
     /// A leader has answered, or its stream has ended.
-    pub(super) fn handle_reply(&mut self, cx: Context, id: JobId, reply: Reply, out: &mut Effects) {
+    pub(super) fn handle_reply(
+        &mut self,
+        cx: Context,
+        id: JobId,
+        reply: LeaderReply,
+        out: &mut Effects,
+    ) {
         let is_cleaned_up = self.jobs.get(&id).is_none_or(Coordinated::is_cleaned_up);
         let closed = self.prepares_checkpoint() && !is_cleaned_up;
         if self.delayed.holds_back(cx, id, &reply, closed) {
@@ -206,7 +212,13 @@ impl Coordinator {
         }
     }
 
-    fn take_reply(&mut self, cx: Context, id: JobId, (stream, result): Reply, out: &mut Effects) {
+    fn take_reply(
+        &mut self,
+        cx: Context,
+        id: JobId,
+        (stream, result): LeaderReply,
+        out: &mut Effects,
+    ) {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_asked_by(stream)) else {
             return;
         };

@@ -19,14 +19,14 @@ use crate::proto::{
 };
 use barrier::Barrier;
 use failure::Failure;
-use journal::{Journal, Link};
+use journal::{GuestLink, Journal};
 use rank::{Rank, Ranks};
 use release::Release;
 use replies::Replies;
 use state::{Launching, Opening, Running, State};
 use status::Status;
 use testexec::Test;
-use timer::{Timer, TimerTable};
+use timer::{LeaderTimer, TimerTable};
 use tolerance::Told;
 
 mod agents;
@@ -226,20 +226,20 @@ impl Leader {
     pub(super) fn handle_timeout(&mut self, cx: Context, out: &mut Effects) {
         while let Some(timer) = self.timers.pop_due(cx.now.mono) {
             match timer {
-                Timer::Barrier => self.handle_barrier_timeout(cx, out),
-                Timer::Commit | Timer::Tell => (), // what follows does it again
-                Timer::Ended => self.ask_whether_known(cx, out),
-                Timer::Expiration => self.handle_time_limit(cx, out),
-                Timer::Flush => self.flush(out),
-                Timer::KillShells => self.kill_shells(cx, out),
-                Timer::KillTasks => self.kill_tasks(cx, out),
-                Timer::Leftover => self.give_up_unsettled(cx, out),
-                Timer::MaxKill => self.give_up(cx, "max-kill-timeout", out),
-                Timer::Open => self.open(out),
-                Timer::Release => self.release_partly(cx, out),
-                Timer::Retry => self.retry(cx, out),
-                Timer::ShellExit => self.handle_shell_exit_timeout(cx, out),
-                Timer::Test => self.handle_test_timeout(cx),
+                LeaderTimer::Barrier => self.handle_barrier_timeout(cx, out),
+                LeaderTimer::Commit | LeaderTimer::Tell => (), // what follows does it again
+                LeaderTimer::Ended => self.ask_whether_known(cx, out),
+                LeaderTimer::Expiration => self.handle_time_limit(cx, out),
+                LeaderTimer::Flush => self.flush(out),
+                LeaderTimer::KillShells => self.kill_shells(cx, out),
+                LeaderTimer::KillTasks => self.kill_tasks(cx, out),
+                LeaderTimer::Leftover => self.give_up_unsettled(cx, out),
+                LeaderTimer::MaxKill => self.give_up(cx, "max-kill-timeout", out),
+                LeaderTimer::Open => self.open(out),
+                LeaderTimer::Release => self.release_partly(cx, out),
+                LeaderTimer::Retry => self.retry(cx, out),
+                LeaderTimer::ShellExit => self.handle_shell_exit_timeout(cx, out),
+                LeaderTimer::Test => self.handle_test_timeout(cx),
             }
         }
         self.advance(cx, out);
@@ -249,7 +249,7 @@ impl Leader {
     fn advance(&mut self, cx: Context, out: &mut Effects) {
         self.conclude(cx, out);
         self.judge_prologs(cx, out);
-        let awaits_link = self.journal.link == Link::Awaited;
+        let awaits_link = self.journal.link == GuestLink::Awaited;
         let has_failed = self.failure.is_some();
         if let State::Launching(_) = self.state
             && !awaits_link
@@ -295,15 +295,15 @@ impl Leader {
 
     /// Commits what waits for the exec eventlog.
     fn flush(&mut self, out: &mut Effects) {
-        if !self.timers.is_armed(Timer::Commit) {
+        if !self.timers.is_armed(LeaderTimer::Commit) {
             self.journal.log.flush(self.id, out);
         }
     }
 
     /// After the status the last event usually follows at once: one commit serves both.
     fn flush_soon(&mut self, cx: Context) {
-        if self.journal.log.is_waiting() && !self.timers.is_armed(Timer::Flush) {
-            self.timers.arm(Timer::Flush, cx.now.mono + FLUSH_PAUSE);
+        if self.journal.log.is_waiting() && !self.timers.is_armed(LeaderTimer::Flush) {
+            self.timers.arm(LeaderTimer::Flush, cx.now.mono + FLUSH_PAUSE);
         }
     }
 

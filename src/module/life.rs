@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::error::LoadError;
 use super::handlers::{self, SERVICE};
 use super::site;
-use super::state_directory::{Candidates, Place};
+use super::state_directory::{Candidates, StatePlace};
 use super::supervision::Supervision;
 use crate::adapter::libflux::{
     BelowWatch, BrokerState, Driver, FdWatcher, Futures, Handle, Inbox, MessageHandler, OwnJob,
@@ -186,7 +186,7 @@ fn register(handle: Handle, name: &str) -> Result<(), LoadError> {
 }
 
 /// Where records and output are kept.
-fn place(handle: Handle, config: &Config) -> Result<Place, LoadError> {
+fn place(handle: Handle, config: &Config) -> Result<StatePlace, LoadError> {
     let rank = handle.rank()?;
     let of_service = std::env::var("STATE_DIRECTORY").ok().filter(|_| !is_job(handle));
     let candidates = Candidates {
@@ -227,7 +227,7 @@ fn is_job(handle: Handle) -> bool {
     outer_job(handle).is_some()
 }
 
-fn facts(handle: Handle, place: &Place, confines: bool) -> Result<Facts, LoadError> {
+fn facts(handle: Handle, place: &StatePlace, confines: bool) -> Result<Facts, LoadError> {
     let owner = nix::unistd::getuid().as_raw();
     let working_directory = std::env::current_dir().ok();
     let rank = handle.rank()?;

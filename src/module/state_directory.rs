@@ -31,7 +31,7 @@ pub(super) struct Candidates {
 
 /// The place, and what to say about it.
 #[derive(Debug, Eq, PartialEq)]
-pub(super) struct Place {
+pub(super) struct StatePlace {
     pub(super) directory: PathBuf,
     /// It outlives the broker's process, and the service's stop.
     pub(super) lasts: bool,
@@ -43,7 +43,7 @@ impl Candidates {
     /// The first place that there is. But running shells have their records where an earlier
     /// release, or another configuration, has put them; as long as some are there, and none are in
     /// the first place, that place is used.
-    pub(super) fn choose(&self, has_records: impl Fn(&Path) -> bool) -> Option<Place> {
+    pub(super) fn choose(&self, has_records: impl Fn(&Path) -> bool) -> Option<StatePlace> {
         let places = self.places();
         let (first, lasts) = places.first()?;
         let old = places.iter().find(|(directory, _)| has_records(directory));
@@ -56,7 +56,7 @@ impl Candidates {
                 directory.display(),
                 first.display()
             );
-            return Some(Place {
+            return Some(StatePlace {
                 directory: directory.clone(),
                 lasts: *lasts,
                 notice: Some(notice),
@@ -69,7 +69,7 @@ impl Candidates {
                 first.display()
             )
         });
-        Some(Place { directory: first.clone(), lasts: *lasts, notice })
+        Some(StatePlace { directory: first.clone(), lasts: *lasts, notice })
     }
 
     fn places(&self) -> Vec<(PathBuf, bool)> {

@@ -33,11 +33,11 @@ impl ResourceNews {
     /// If it has no list of events. An event that cannot be read says nothing.
     pub fn read(payload: &str) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
-        struct Answer {
+        struct ResourceAnswer {
             #[serde(deserialize_with = "counted")]
             events: (usize, Vec<NodeChange>),
         }
-        let Answer { events: (count, changes) } = serde_json::from_str(payload)?;
+        let ResourceAnswer { events: (count, changes) } = serde_json::from_str(payload)?;
         Ok(Self { changes, is_up_to_date: count == 0 })
     }
 }
@@ -51,20 +51,20 @@ fn counted<'de, D: Deserializer<'de>>(input: D) -> Result<(usize, Vec<NodeChange
 
 fn change(event: serde_json::Value) -> Option<NodeChange> {
     #[derive(Deserialize)]
-    struct Event {
+    struct DrainEvent {
         timestamp: WallTime,
         name: String,
-        context: Context,
+        context: DrainContext,
     }
     #[derive(Deserialize)]
-    struct Context {
+    struct DrainContext {
         idset: Idset,
         reason: Option<String>,
     }
     if !matches!(event["name"].as_str(), Some("drain" | "undrain")) {
         return None;
     }
-    let Event { timestamp, name, context } = serde_json::from_value(event).ok()?;
+    let DrainEvent { timestamp, name, context } = serde_json::from_value(event).ok()?;
     let reason = context.reason.unwrap_or_default();
     Some(NodeChange {
         at: timestamp,

@@ -62,7 +62,7 @@ impl StartRequest {
     /// If a member is missing or wrong. The error names the key, and the job if the payload has an
     /// id.
     pub fn read(payload: &[u8]) -> Result<Self, StartError> {
-        let mut members = Members::default();
+        let mut members = RequestMembers::default();
         let mut json = serde_json::Deserializer::from_slice(payload);
         let whole = members.deserialize(&mut json).and_then(|()| json.end());
         let id = members.read("id", members.id).map_err(|(_, got)| StartError::Id(got));
@@ -101,7 +101,7 @@ impl StartRequest {
 /// once, the last member counts, as in the job manager's own reader (jansson). Members that were
 /// read before an error are kept.
 #[derive(Default)]
-struct Members<'a> {
+struct RequestMembers<'a> {
     id: Option<&'a RawValue>,
     userid: Option<&'a RawValue>,
     jobspec: Option<&'a RawValue>,
@@ -109,7 +109,7 @@ struct Members<'a> {
     reattach: Option<&'a RawValue>,
 }
 
-impl<'a> Members<'a> {
+impl<'a> RequestMembers<'a> {
     /// Reads one member as a `T`. The error has the key and the text.
     fn read<T: Deserialize<'a>>(
         &self,
@@ -126,7 +126,7 @@ fn got(member: Option<&RawValue>) -> String {
     member.map_or_else(|| "nothing".to_string(), |text| shortened(text.get()))
 }
 
-impl<'a> DeserializeSeed<'a> for &mut Members<'a> {
+impl<'a> DeserializeSeed<'a> for &mut RequestMembers<'a> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<(), D::Error> {
@@ -134,7 +134,7 @@ impl<'a> DeserializeSeed<'a> for &mut Members<'a> {
     }
 }
 
-impl<'a> Visitor<'a> for &mut Members<'a> {
+impl<'a> Visitor<'a> for &mut RequestMembers<'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -22,7 +22,7 @@ use super::backend::{Backend, BackendEvent};
 use super::end;
 use super::output::{Grown, OutputTail, extension};
 use super::records::{Fact, RecordFile, RecordStore, file_name};
-use super::unit::{CollectState, Phase, Unit};
+use super::unit::{Program, Removal, Unit};
 
 /// What is called with each event.
 pub type Sink = Box<dyn Fn(SupervisorEvent) + Send>;
@@ -119,7 +119,7 @@ impl Core {
             OutputTail::found(disk, name, limits, base.unwrap_or(0), is_damaged)
         };
         let (stdout, stderr) = (tail(Stream::Stdout), tail(Stream::Stderr));
-        let found = Unit::new(file, record, Phase::Finding, stdout, stderr);
+        let found = Unit::new(file, record, Program::Finding, stdout, stderr);
         self.units.insert(unit.clone(), found);
         self.recover_unit(&unit, backend);
     }
@@ -140,10 +140,10 @@ impl Core {
             (self.sink)(UnitEvent::Left.of(unit));
         }
         if let Some(status) = found.record.exited {
-            found.phase = Phase::Exited;
+            found.program = Program::Exited;
             (self.sink)(UnitEvent::Exited { status }.of(unit));
         }
-        let is_found = found.phase != Phase::Finding;
+        let is_found = found.program != Program::Finding;
         if found.record.gone {
             // `Gone` is reported again when the unit is collected.
             if !is_found {
@@ -224,10 +224,7 @@ impl Core {
             }
             BackendEvent::Empty(unit) => {
                 // Else it was removed because it was listed behind its end.
-                if self
-                    .look_up(&unit, "end")
-                    .is_some_and(|known| known.collect == CollectState::Asked)
-                {
+                if self.look_up(&unit, "end").is_some_and(|known| known.removal == Removal::Asked) {
                     self.set_empty(&unit);
                 }
             }
@@ -244,7 +241,10 @@ impl Core {
             }
             BackendEvent::Listed => self.settle(),
             BackendEvent::Stopping(unit) => {
-                if self.look_up(&unit, "stop").is_some_and(|known| known.phase == Phase::Running) {
+                if self
+                    .look_up(&unit, "stop")
+                    .is_some_and(|known| known.program == Program::Running)
+                {
                     (self.sink)(UnitEvent::Stopping.of(&unit));
                 }
             }
@@ -256,27 +256,27 @@ impl Core {
 
     fn handle_started(&mut self, unit: &UnitName, started: Started, backend: &mut impl Backend) {
         let Some(known) = self.units.get_mut(unit) else { return };
-        match known.phase {
-            Phase::Finding | Phase::Starting => {}
+        match known.program {
+            Program::Finding | Program::Starting => {}
             // A backend that finds a unit again reports all that has happened to it.
-            Phase::Exited | Phase::Lost | Phase::NotStarted | Phase::Running => return,
+            Program::Exited | Program::Lost | Program::NotStarted | Program::Running => return,
         }
         let pid = started.pid;
         let news = known.record.started.as_ref() != Some(&started);
-        known.phase = Phase::Running;
-        let collect = known.collect;
+        known.program = Program::Running;
+        let removal = known.removal;
         if news {
             self.record_fact(unit, Fact::Started(started));
         }
         (self.sink)(UnitEvent::Started { pid }.of(unit));
-        if collect == CollectState::Asked {
+        if removal == Removal::Asked {
             backend.collect(unit);
         }
         self.report_output(unit);
     }
 
     fn handle_exited(&mut self, unit: &UnitName, status: WaitStatus, backend: &mut impl Backend) {
-        if self.units.get(unit).is_some_and(|known| known.phase == Phase::Running) {
+        if self.units.get(unit).is_some_and(|known| known.program == Program::Running) {
             self.set_exited(unit, status);
             // The agent will order it, too. Until then the job's end would wait for two threads.
             self.collect(unit, backend);
@@ -286,8 +286,8 @@ impl Core {
     /// Whoever hears of an end has heard of the start.
     fn set_ended_unseen(&mut self, unit: &UnitName, status: WaitStatus) {
         let Some(known) = self.units.get(unit) else { return };
-        let (phase, started) = (known.phase, known.record.started.clone());
-        if phase != Phase::Running {
+        let (program, started) = (known.program, known.record.started.clone());
+        if program != Program::Running {
             let pid = started.as_ref().map_or(0, |started| started.pid);
             if started.is_none() {
                 let started = Started { pid, invocation_id: String::new() };
@@ -303,7 +303,7 @@ impl Core {
         // Output that was written before the exit is reported before it. A full window does not
         // delay the exit.
         known.pump(&*self.sink);
-        known.phase = Phase::Exited;
+        known.program = Program::Exited;
         if known.record.exited != Some(status) {
             self.record_fact(unit, Fact::Exited(status));
         }
@@ -323,8 +323,8 @@ impl Core {
     /// No rank is drained for the processes of a script.
     fn report_left_over(&self, unit: &UnitName, processes: String) {
         let may_live = |known: &Unit| {
-            matches!(known.phase, Phase::Running | Phase::Exited)
-                && matches!(known.collect, CollectState::No | CollectState::Asked)
+            matches!(known.program, Program::Running | Program::Exited)
+                && matches!(known.removal, Removal::No | Removal::Asked)
         };
         if !unit.is_script() && self.units.get(unit).is_some_and(may_live) {
             (self.sink)(UnitEvent::LeftOver { processes }.of(unit));
@@ -343,20 +343,20 @@ impl Core {
 
     fn set_not_started(&mut self, unit: &UnitName) {
         let Some(known) = self.look_up(unit, "failure") else { return };
-        known.phase = Phase::NotStarted;
-        known.collect = CollectState::No;
+        known.program = Program::NotStarted;
+        known.removal = Removal::No;
     }
 
     /// There is no such unit. Under the IMP it can have ended well, or its start was lost.
     fn handle_absent(&mut self, unit: &UnitName, why: &str, backend: &mut impl Backend) {
         let Some(known) = self.look_up(unit, "absence") else { return };
-        let (phase, collect) = (known.phase, known.collect);
-        if !matches!(phase, Phase::Finding | Phase::Running | Phase::Starting) {
+        let (program, removal) = (known.program, known.removal);
+        if !matches!(program, Program::Finding | Program::Running | Program::Starting) {
             return self.lose(unit, why);
         }
         if let Some(status) = end::read(&**self.store.disk(), unit) {
             self.set_ended_unseen(unit, status);
-        } else if phase == Phase::Starting && unit.is_multiuser() && collect == CollectState::No {
+        } else if program == Program::Starting && unit.is_multiuser() && removal == Removal::No {
             return self.start_again(unit, backend);
         }
         self.lose(unit, why);
@@ -365,12 +365,12 @@ impl Core {
     /// Nothing of it is left.
     fn lose(&mut self, unit: &UnitName, why: &str) {
         let Some(known) = self.look_up(unit, "absence") else { return };
-        let (phase, is_asked) = (known.phase, known.collect == CollectState::Asked);
+        let (program, is_asked) = (known.program, known.removal == Removal::Asked);
         let may_have_started = known.record.has_run() || known.record.is_made_again();
-        match phase {
-            Phase::Finding if !may_have_started => return self.report_never_started(unit),
-            Phase::Finding | Phase::Running | Phase::Starting => self.report_lost(unit, why),
-            Phase::Exited | Phase::Lost | Phase::NotStarted => {}
+        match program {
+            Program::Finding if !may_have_started => return self.report_never_started(unit),
+            Program::Finding | Program::Running | Program::Starting => self.report_lost(unit, why),
+            Program::Exited | Program::Lost | Program::NotStarted => {}
         }
         if is_asked {
             self.set_empty(unit);
@@ -391,14 +391,14 @@ impl Core {
 
     fn report_lost(&mut self, unit: &UnitName, why: &str) {
         if let Some(known) = self.units.get_mut(unit) {
-            known.phase = Phase::Lost;
+            known.program = Program::Lost;
             (self.sink)(UnitEvent::Lost { message: why.to_string() }.of(unit));
         }
     }
 
     fn handle_replaced(&mut self, unit: &UnitName) {
         let Some(known) = self.look_up(unit, "replacement") else { return };
-        let waiting = matches!(known.phase, Phase::Finding | Phase::Starting);
+        let waiting = matches!(known.program, Program::Finding | Program::Starting);
         if waiting && known.record.started.is_none() {
             let message = format!("unit {unit} exists, and it is not this job's");
             return self.handle_failed(unit, Errno::EEXIST as i32, message);
@@ -413,42 +413,42 @@ impl Core {
             (self.sink)(UnitEvent::Gone.of(unit));
             return;
         };
-        match (known.collect, known.phase) {
-            (CollectState::Asked | CollectState::Empty | CollectState::Gone, _) => {}
-            (CollectState::No, Phase::Exited) if known.record.gone => self.set_empty(unit),
-            (CollectState::No, Phase::Exited) if known.file.is_late() => {
-                known.collect = CollectState::Asked;
+        match (known.removal, known.program) {
+            (Removal::Asked | Removal::Empty | Removal::Gone, _) => {}
+            (Removal::No, Program::Exited) if known.record.gone => self.set_empty(unit),
+            (Removal::No, Program::Exited) if known.file.is_late() => {
+                known.removal = Removal::Asked;
                 known.is_held = true;
                 backend.hold(unit);
             }
-            (CollectState::No, Phase::Exited | Phase::Running) => {
-                known.collect = CollectState::Asked;
+            (Removal::No, Program::Exited | Program::Running) => {
+                known.removal = Removal::Asked;
                 backend.collect(unit);
             }
             // This continues when the backend has said whether the unit exists.
-            (CollectState::No, Phase::Finding | Phase::Starting) => {
-                known.collect = CollectState::Asked;
+            (Removal::No, Program::Finding | Program::Starting) => {
+                known.removal = Removal::Asked;
             }
-            (CollectState::No, Phase::Lost) => self.set_empty(unit),
+            (Removal::No, Program::Lost) => self.set_empty(unit),
             // `Failed` was the answer already.
-            (CollectState::No, Phase::NotStarted) => {}
+            (Removal::No, Program::NotStarted) => {}
         }
     }
 
     fn set_empty(&mut self, unit: &UnitName) {
         if let Some(known) = self.units.get_mut(unit) {
-            known.collect = CollectState::Empty;
+            known.removal = Removal::Empty;
             self.report_gone_if_done(unit);
         }
     }
 
     fn forget(&mut self, unit: &UnitName, backend: &mut impl Backend) {
         if let Some(known) = self.units.remove(unit) {
-            match known.phase {
-                Phase::Finding | Phase::Running | Phase::Starting => {
-                    tracing::warn!(%unit, phase = ?known.phase, "forgetting a unit that may still run");
+            match known.program {
+                Program::Finding | Program::Running | Program::Starting => {
+                    tracing::warn!(%unit, phase = ?known.program, "forgetting a unit that may still run");
                 }
-                Phase::Exited | Phase::Lost | Phase::NotStarted => {}
+                Program::Exited | Program::Lost | Program::NotStarted => {}
             }
             // A record that stays without its status needs the unit that has it: a later life would
             // take the unit for lost.
@@ -465,12 +465,12 @@ impl Core {
     /// Report new output, and then `Gone` if the output was all that was missing.
     fn report_output(&mut self, unit: &UnitName) {
         let Some(known) = self.units.get_mut(unit) else { return };
-        match known.collect {
-            CollectState::Asked | CollectState::No => {
+        match known.removal {
+            Removal::Asked | Removal::No => {
                 known.pump(&*self.sink);
             }
-            CollectState::Empty => self.report_gone_if_done(unit),
-            CollectState::Gone => {}
+            Removal::Empty => self.report_gone_if_done(unit),
+            Removal::Gone => {}
         }
         self.note_late(unit);
     }
@@ -478,10 +478,10 @@ impl Core {
     /// Report `Gone` if no process is left and all output was reported.
     fn report_gone_if_done(&mut self, unit: &UnitName) {
         let Some(known) = self.units.get_mut(unit) else { return };
-        if known.collect != CollectState::Empty || !known.pump(&*self.sink) {
+        if known.removal != Removal::Empty || !known.pump(&*self.sink) {
             return;
         }
-        known.collect = CollectState::Gone;
+        known.removal = Removal::Gone;
         known.report_truncated(&*self.sink);
         if !known.record.gone {
             self.record_fact(unit, Fact::Gone(true));

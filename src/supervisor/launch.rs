@@ -12,7 +12,7 @@ use super::backend::{Backend, OutputPaths};
 use super::core::Core;
 use super::output::{OutputTail, extension};
 use super::records::{END, RECORD, file_name};
-use super::unit::{CollectState, Phase, Unit};
+use super::unit::{Program, Removal, Unit};
 
 /// What to do about a launch, given what is known of its unit.
 enum LaunchDecision {
@@ -73,7 +73,7 @@ impl Core {
             self.store.remove_end(&unit);
         }
         let [stdout, stderr] = names.map(|name| OutputTail::fresh(disk, name, self.limits));
-        self.units.insert(unit.clone(), Unit::new(file, record, Phase::Starting, stdout, stderr));
+        self.units.insert(unit.clone(), Unit::new(file, record, Program::Starting, stdout, stderr));
         self.note_success();
         backend.start(&spec, &self.output_paths(&unit));
     }
@@ -89,19 +89,19 @@ impl Core {
             return LaunchDecision::Start { replace: false, adoptable: false };
         };
         let same = known.record.spec.digest == spec.digest;
-        let state = match known.phase {
-            Phase::NotStarted if known.collect != CollectState::Asked => {
+        let state = match known.program {
+            Program::NotStarted if known.removal != Removal::Asked => {
                 return LaunchDecision::Start { replace: true, adoptable: same };
             }
-            Phase::Finding | Phase::Starting if same => return LaunchDecision::Await,
-            Phase::Running if same && known.collect == CollectState::No => {
+            Program::Finding | Program::Starting if same => return LaunchDecision::Await,
+            Program::Running if same && known.removal == Removal::No => {
                 let pid = known.record.started.as_ref().map_or(0, |started| started.pid);
                 return LaunchDecision::Adopt { pid };
             }
-            Phase::Finding | Phase::NotStarted | Phase::Starting => "is not known to run",
-            Phase::Running => "still runs",
-            Phase::Exited => "has run and was not forgotten yet",
-            Phase::Lost => "was started, was lost, and was not forgotten yet",
+            Program::Finding | Program::NotStarted | Program::Starting => "is not known to run",
+            Program::Running => "still runs",
+            Program::Exited => "has run and was not forgotten yet",
+            Program::Lost => "was started, was lost, and was not forgotten yet",
         };
         let whose = if same { "this job" } else { "another job with the same id" };
         LaunchDecision::Refuse(format!(
@@ -113,13 +113,17 @@ impl Core {
     /// The backend found a unit of this name already there.
     pub(super) fn handle_exists(&mut self, unit: &UnitName, backend: &mut impl Backend) {
         let Some(known) = self.units.get_mut(unit) else { return };
-        match known.phase {
+        match known.program {
             // An earlier life can have started it, and its record can be lost. The digest decides.
-            Phase::Starting => {
-                known.phase = Phase::Finding;
+            Program::Starting => {
+                known.program = Program::Finding;
                 backend.find(unit, known.record.spec.digest.as_str(), None);
             }
-            Phase::Exited | Phase::Finding | Phase::Lost | Phase::NotStarted | Phase::Running => {}
+            Program::Exited
+            | Program::Finding
+            | Program::Lost
+            | Program::NotStarted
+            | Program::Running => {}
         }
     }
 

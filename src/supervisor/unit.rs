@@ -9,7 +9,7 @@ use super::records::{Fact, RecordFile};
 
 /// What is known about the unit's program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Phase {
+pub(super) enum Program {
     /// It has exited; the status is in the record.
     Exited,
     /// The backend looks for it: it may run.
@@ -26,7 +26,7 @@ pub(super) enum Phase {
 
 /// How far the unit's removal is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum CollectState {
+pub(super) enum Removal {
     /// Asked for. The backend does it now, or as soon as it has found the unit.
     Asked,
     /// No process is left. There may be output to report.
@@ -37,13 +37,13 @@ pub(super) enum CollectState {
     No,
 }
 
-/// A unit with its record, its output and its phase.
+/// A unit with its record, its output and its program.
 #[derive(Debug)]
 pub(super) struct Unit {
     pub(super) file: RecordFile,
     pub(super) record: UnitRecord,
-    pub(super) phase: Phase,
-    pub(super) collect: CollectState,
+    pub(super) program: Program,
+    pub(super) removal: Removal,
     /// How often it was started without a trace of it.
     pub(super) lost_starts: u32,
     /// It was asked for while the record lacks the status: the backend keeps the unit.
@@ -57,19 +57,19 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// A unit in `phase`, not asked to be collected yet.
+    /// A unit in `program`, not asked to be collected yet.
     pub(super) fn new(
         file: RecordFile,
         record: UnitRecord,
-        phase: Phase,
+        program: Program,
         stdout: OutputTail,
         stderr: OutputTail,
     ) -> Self {
         Self {
             file,
             record,
-            phase,
-            collect: CollectState::No,
+            program,
+            removal: Removal::No,
             lost_starts: 0,
             is_held: false,
             stdout,
@@ -81,7 +81,7 @@ impl Unit {
 
     /// No process is left. systemd may still have the unit.
     pub(super) fn is_empty(&self) -> bool {
-        self.record.gone || matches!(self.collect, CollectState::Empty | CollectState::Gone)
+        self.record.gone || matches!(self.removal, Removal::Empty | Removal::Gone)
     }
 
     /// One of its streams.
@@ -136,10 +136,10 @@ impl Unit {
     }
 
     fn pump_stream(&mut self, stream: Stream, sink: &dyn Fn(SupervisorEvent)) -> bool {
-        match self.phase {
-            Phase::Exited | Phase::Lost | Phase::Running => {}
+        match self.program {
+            Program::Exited | Program::Lost | Program::Running => {}
             // Output is never reported before `Started`.
-            Phase::Finding | Phase::NotStarted | Phase::Starting => return true,
+            Program::Finding | Program::NotStarted | Program::Starting => return true,
         }
         let unit = self.record.spec.unit.clone();
         self.tail(stream).pump(&mut |offset, data| {

@@ -22,7 +22,7 @@ pub(super) const BUGS: &[Bug] = &[
             "src/supervisor/core.rs",
             "if found.record.left {",
             "if !this_boot && let Some(Started { pid, .. }) = found.record.started {
-                found.phase = Phase::Running;
+                found.program = Program::Running;
                 return (self.sink)(UnitEvent::Started { pid }.of(unit));
             }
             if found.record.left {",
@@ -144,8 +144,8 @@ pub(super) const BUGS: &[Bug] = &[
         seed: 22,
         edits: &[(
             "src/supervisor/core.rs",
-            "if known.collect != CollectState::Empty || !known.pump(&*self.sink) {",
-            "let is_empty = known.collect == CollectState::Empty;
+            "if known.removal != Removal::Empty || !known.pump(&*self.sink) {",
+            "let is_empty = known.removal == Removal::Empty;
              if is_empty { known.pump(&*self.sink); }
              if !is_empty {",
         )],
@@ -388,9 +388,9 @@ pub(super) const BUGS: &[Bug] = &[
         seed: 4,
         edits: &[(
             "src/machine/agent/script.rs",
-            "out.log(Level::Error, text);\n                self.patience = Patience::Over;",
+            "out.log(Level::Error, text);\n                self.patience = ScriptPatience::Over;",
             "out.log(Level::Error, text);
-             self.patience = Patience::Over;
+             self.patience = ScriptPatience::Over;
              self.unit.signal(libc::SIGKILL, true, out);",
         )],
     },

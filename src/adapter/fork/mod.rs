@@ -35,7 +35,7 @@ use crate::supervisor::{Backend, BackendDriver, BackendEvent, OutputPaths};
 /// Child processes of this process.
 #[derive(Debug, Default)]
 pub struct Fork {
-    children: BTreeMap<UnitName, Running>,
+    children: BTreeMap<UnitName, RunningChild>,
     events: VecDeque<BackendEvent>,
     /// One task for each thing that is waited for.
     tasks: JoinSet<(UnitName, Done)>,
@@ -43,7 +43,7 @@ pub struct Fork {
 
 /// A child that is not collected yet.
 #[derive(Debug)]
-struct Running {
+struct RunningChild {
     child: Child,
     stop_timeout: Option<Duration>,
     exited: bool,
@@ -115,7 +115,7 @@ impl Fork {
     }
 }
 
-impl Running {
+impl RunningChild {
     fn pid(&self) -> Pid {
         // Linux pids are positive and fit an i32.
         Pid::from_raw(self.child.id() as i32)
@@ -145,7 +145,7 @@ impl Backend for Fork {
             }
         });
         let stop_timeout = spec.stop_timeout;
-        let running = Running { child, stop_timeout, exited: false, collect: false };
+        let running = RunningChild { child, stop_timeout, exited: false, collect: false };
         self.children.insert(unit.clone(), running);
         self.events.push_back(BackendEvent::Started { unit, started });
     }

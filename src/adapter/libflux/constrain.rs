@@ -28,14 +28,14 @@ pub struct Constrain<U>(Rc<Inner<U>>);
 struct Inner<U> {
     futures: Rc<Futures>,
     units: RefCell<U>,
-    state: RefCell<State>,
+    state: RefCell<Confining>,
     sink: Box<dyn Fn(SupervisorEvent)>,
     /// What makes the IMP kill the processes of its shell (`exec.sdexec-stop-timer-signal`).
     imp_kill_signal: i32,
 }
 
 #[derive(Default)]
-struct State {
+struct Confining {
     /// The mapper was asked for these. Their commands wait.
     asked: BTreeMap<UnitName, Vec<UnitCommand>>,
     /// The CPUs of shells that are not seen running yet.

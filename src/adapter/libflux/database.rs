@@ -35,7 +35,7 @@ pub(super) type Synced = Result<bool, Fault>;
 type Named = Option<(u64, u64)>;
 
 /// What the thread has done.
-struct Outcome {
+struct SyncOutcome {
     result: io::Result<bool>,
     named: Named,
 }
@@ -55,7 +55,7 @@ pub(super) struct Database {
 struct Shared {
     directory: PathBuf,
     wake: Arc<EventFd>,
-    outcome: Arc<Mutex<Option<Outcome>>>,
+    outcome: Arc<Mutex<Option<SyncOutcome>>>,
     under_way: RefCell<Option<UnderWay>>,
     named: RefCell<Named>,
 }
@@ -95,7 +95,7 @@ impl Database {
             let mut named = named;
             let result = with_descriptors(|| sync_log(&directory, &mut named));
             let mut place = outcome.lock().unwrap_or_else(PoisonError::into_inner);
-            *place = Some(Outcome { result, named });
+            *place = Some(SyncOutcome { result, named });
             // The counter cannot be full: one sync is under way at a time.
             let _ = wake.write(1);
         };
@@ -127,7 +127,7 @@ impl Shared {
     fn end(&self) {
         let _ = self.wake.read();
         let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Outcome { result, named }) = outcome else { return };
+        let Some(SyncOutcome { result, named }) = outcome else { return };
         let Some(UnderWay { thread, done }) = self.under_way.take() else { return };
         let _ = thread.join();
         self.named.replace(named);

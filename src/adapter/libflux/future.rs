@@ -20,7 +20,7 @@ type Callback = Box<dyn FnMut(Result<String, RpcError>, RawFuture)>;
 /// `flux_future_then(3)`: waits as long as it takes.
 const NO_LIMIT: f64 = -1.0;
 
-struct Pending {
+struct PendingFuture {
     handle: Handle,
     callback: RefCell<Callback>,
     streaming: bool,
@@ -168,7 +168,7 @@ impl Futures {
         if future.is_null() {
             return callback(Err(RpcError::of(future)), future);
         }
-        let pending = Box::new(Pending {
+        let pending = Box::new(PendingFuture {
             handle: self.handle,
             callback: RefCell::new(callback),
             streaming,
@@ -205,13 +205,13 @@ impl Drop for Futures {
 unsafe extern "C" fn free_pending(arg: *mut c_void) {
     let _whole = super::Uncancelable::new();
     // SAFETY: `arg` came from Box::into_raw, and libflux frees aux items once.
-    drop(unsafe { Box::from_raw(arg.cast::<Pending>()) });
+    drop(unsafe { Box::from_raw(arg.cast::<PendingFuture>()) });
 }
 
 unsafe extern "C" fn fulfilled(future: RawFuture, arg: *mut c_void) {
     let _whole = super::Uncancelable::new();
-    // SAFETY: `arg` is the Pending of this future, alive until the future is destroyed below.
-    let pending = unsafe { &*arg.cast::<Pending>() };
+    // SAFETY: `arg` is the PendingFuture of this future, alive until the future is destroyed below.
+    let pending = unsafe { &*arg.cast::<PendingFuture>() };
     let mut goes_on = false;
     super::fence::call(pending.handle, "RPC", || {
         let mut text = ptr::null();

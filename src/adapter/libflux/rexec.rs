@@ -31,7 +31,7 @@ struct Process {
     exited: bool,
     /// The stream has ended.
     ended: bool,
-    collect: CollectState,
+    collect: Collected,
     /// Signals that came before the process did, each once.
     signals: Vec<i32>,
     /// How long the processes that the shell left behind have between SIGTERM and SIGKILL, in
@@ -45,7 +45,7 @@ struct Process {
 
 /// How far its removal is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum CollectState {
+enum Collected {
     /// Not asked for.
     No,
     /// Asked for, or it has exited.
@@ -63,7 +63,7 @@ impl Process {
             offsets: [0, 0],
             exited: false,
             ended: false,
-            collect: CollectState::No,
+            collect: Collected::No,
             signals: Vec::new(),
             stop_timeout: spec.stop_timeout.map(|timeout| timeout.as_secs_f64()),
             kill_timer: None,
@@ -79,7 +79,7 @@ impl Process {
     /// What a launch of the same name is answered with. `None`: it starts a process, or the one that
     /// is being started answers it.
     fn meet(&self, spec: &UnitSpec) -> Option<UnitEvent> {
-        let runs = !self.exited && !self.ended && self.collect == CollectState::No;
+        let runs = !self.exited && !self.ended && self.collect == Collected::No;
         if runs && self.digest == spec.digest {
             return self.pid.map(|pid| UnitEvent::Started { pid });
         }
@@ -108,7 +108,7 @@ impl Process {
 const LEFTOVER_GRACE_SECONDS: f64 = 0.1;
 
 type Processes = Rc<RefCell<BTreeMap<UnitName, Process>>>;
-type Sink = Rc<dyn Fn(SupervisorEvent)>;
+type EventSink = Rc<dyn Fn(SupervisorEvent)>;
 
 /// The `fork` supervisor of a real broker.
 #[derive(Clone)]
@@ -118,7 +118,7 @@ pub struct Rexec {
     rank: u32,
     limits: Limits,
     processes: Processes,
-    sink: Sink,
+    sink: EventSink,
 }
 
 impl Rexec {
@@ -172,8 +172,8 @@ impl Rexec {
         (self.sink)(event.of(unit));
         let mut processes = self.processes.borrow_mut();
         let Some(process) = processes.get_mut(unit) else { return };
-        if is_exit && process.collect == CollectState::No {
-            process.collect = CollectState::Asked;
+        if is_exit && process.collect == Collected::No {
+            process.collect = Collected::Asked;
         }
         self.end_rest(unit, process);
     }
@@ -185,8 +185,8 @@ impl Rexec {
             // No process is left. The caller still waits for an answer.
             return (self.sink)(UnitEvent::Gone.of(unit));
         };
-        if process.collect == CollectState::No {
-            process.collect = CollectState::Asked;
+        if process.collect == Collected::No {
+            process.collect = Collected::Asked;
         }
         self.end_rest(unit, process);
     }
@@ -195,7 +195,7 @@ impl Rexec {
     /// it does not end, the processes that are left in the shell's process group get SIGTERM, and
     /// later SIGKILL.
     fn end_rest(&self, unit: &UnitName, process: &mut Process) {
-        let is_due = process.collect == CollectState::Asked && process.kill_timer.is_none();
+        let is_due = process.collect == Collected::Asked && process.kill_timer.is_none();
         let (Some(pid), true, false) = (process.pid, is_due, process.ended) else { return };
         let (futures, rank) = (Rc::clone(&self.futures), self.rank);
         let (processes, name) = (Rc::clone(&self.processes), unit.clone());
@@ -232,9 +232,9 @@ impl Rexec {
             Some(process)
                 if process.ended
                     && !process.has_failed()
-                    && process.collect == CollectState::Asked =>
+                    && process.collect == Collected::Asked =>
             {
-                process.collect = CollectState::Gone;
+                process.collect = Collected::Gone;
                 process.offsets
             }
             Some(_) | None => return,

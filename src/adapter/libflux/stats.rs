@@ -15,7 +15,7 @@ const PATIENCE: f64 = 2.0;
 type Done = Box<dyn FnOnce(Value)>;
 
 /// The statistics of rank 0, and how many ranks have not told theirs.
-struct Gathering {
+struct GatheredStats {
     stats: RefCell<Value>,
     left: Cell<usize>,
     done: RefCell<Option<Done>>,
@@ -36,7 +36,7 @@ pub(super) fn gather(
     if leaders.is_empty() {
         return done(stats);
     }
-    let gathering = Rc::new(Gathering {
+    let gathering = Rc::new(GatheredStats {
         stats: RefCell::new(stats),
         left: Cell::new(leaders.len()),
         done: RefCell::new(Some(Box::new(done))),
@@ -49,7 +49,7 @@ pub(super) fn gather(
     }
 }
 
-impl Gathering {
+impl GatheredStats {
     fn take(&self, rank: u32, result: Result<String, RpcError>) {
         let text = result.unwrap_or_default();
         let mut theirs: Value = serde_json::from_str(&text).unwrap_or_default();
@@ -68,7 +68,7 @@ impl Gathering {
 }
 
 /// The module is being unloaded, and with it the requests to the other ranks are given up.
-impl Drop for Gathering {
+impl Drop for GatheredStats {
     fn drop(&mut self) {
         self.end();
     }
@@ -106,7 +106,7 @@ mod tests {
             let said = Rc::new(RefCell::new(Vec::new()));
             let heard = Rc::clone(&said);
             let done: Done = Box::new(move |stats| heard.borrow_mut().push(stats));
-            let gathering = Gathering {
+            let gathering = GatheredStats {
                 stats: RefCell::new(json!({ "jobs": {} })),
                 left: Cell::new(2),
                 done: RefCell::new(Some(done)),

@@ -16,12 +16,12 @@ struct Target {
 }
 
 /// A watcher and the closure that it calls.
-struct Watcher {
+struct ReactorWatcher {
     raw: *mut flux_sys::flux_watcher_t,
     _target: Box<Target>,
 }
 
-impl Watcher {
+impl ReactorWatcher {
     fn new(
         handle: Handle,
         name: &'static str,
@@ -37,7 +37,7 @@ impl Watcher {
     }
 }
 
-impl Drop for Watcher {
+impl Drop for ReactorWatcher {
     fn drop(&mut self) {
         // SAFETY: the watcher is ours; after this no callback sees the target.
         unsafe { libflux().flux_watcher_destroy(self.raw) };
@@ -57,7 +57,7 @@ unsafe extern "C" fn fired(
 }
 
 /// A one-shot timer that can be set repeatedly.
-pub struct Timer(Watcher);
+pub struct Timer(ReactorWatcher);
 
 impl Timer {
     /// A timer that is not set.
@@ -70,7 +70,7 @@ impl Timer {
         let create = |arg| unsafe {
             libflux().flux_timer_watcher_create(reactor, 0.0, 0.0, Some(fired), arg)
         };
-        Watcher::new(handle, "timer", body, create).map(Self)
+        ReactorWatcher::new(handle, "timer", body, create).map(Self)
     }
 
     /// Sets the timer to fire once, `after` seconds from now. `None` stops it.
@@ -87,7 +87,7 @@ impl Timer {
 }
 
 /// Calls a closure while a file descriptor is readable.
-pub struct FdWatcher(#[allow(dead_code, reason = "kept for its Drop")] Watcher);
+pub struct FdWatcher(#[allow(dead_code, reason = "kept for its Drop")] ReactorWatcher);
 
 impl FdWatcher {
     /// Watches `fd`, which must stay open as long as this lives.
@@ -101,7 +101,7 @@ impl FdWatcher {
         let create = |arg| unsafe {
             libflux().flux_fd_watcher_create(reactor, fd, readable, Some(fired), arg)
         };
-        let watcher = Watcher::new(handle, "supervisor events", body, create)?;
+        let watcher = ReactorWatcher::new(handle, "supervisor events", body, create)?;
         // SAFETY: the watcher is ours.
         unsafe { libflux().flux_watcher_start(watcher.raw) };
         Ok(Self(watcher))

@@ -7,15 +7,15 @@ use zbus::Variant;
 use zbus::message::Message;
 
 use crate::proto::UnitName;
-use crate::supervisor::tracker::{Answer, Ask, Call, News, Refusal};
+use crate::supervisor::tracker::{Ask, Call, CallAnswer, News, Refusal};
 
 use super::bus::unit_path;
 use super::bus::{Bus, MANAGER, MANAGER_PATH, PROPERTIES, Pending, SERVICE, SYSTEMD, UNIT};
-use super::main_process::Place;
+use super::main_process::ProcessPlace;
 use super::process_group::Members;
 use super::properties::Property;
 use super::readback::ReadBack;
-use super::start::Start;
+use super::start::StartCall;
 use super::{Systemd, decode, environment, left, pause};
 
 /// The part of a match rule for the signal that a unit's object sends when its properties change.
@@ -63,7 +63,7 @@ impl Systemd {
             Call::SeenGroup(unit) => {
                 let main = self.tracker.main_pid(unit);
                 let group = main.and_then(|main| self.cgroups.of(unit, main)).unwrap_or_default();
-                let answer = Ok(Answer::ControlGroup(group));
+                let answer = Ok(CallAnswer::ControlGroup(group));
                 self.tracker.handle_news(News::Answer { number: ask.number, answer });
             }
             Call::Start(_) => {
@@ -175,10 +175,12 @@ impl Systemd {
                 tracing::error!(%unit, group, error = %e,
                     "cannot see whether the cgroup is empty, believing systemd");
                 match self.main_processes.place(unit) {
-                    Place::Ended => self.tracker.handle_news(News::Emptied { unit: unit.clone() }),
-                    Place::Outside(group) => self.handle_left(unit, &group),
+                    ProcessPlace::Ended => {
+                        self.tracker.handle_news(News::Emptied { unit: unit.clone() })
+                    }
+                    ProcessPlace::Outside(group) => self.handle_left(unit, &group),
                     // It may be in its unit.
-                    Place::Unseen => self.main_processes.begin_wait(unit, true),
+                    ProcessPlace::Unseen => self.main_processes.begin_wait(unit, true),
                 }
             }
         }
@@ -200,9 +202,9 @@ impl Systemd {
     /// tracker is told that first, and that the unit is empty only when the main process has ended.
     pub(super) fn handle_emptied(&mut self, unit: &UnitName) {
         match self.main_processes.place(unit) {
-            Place::Ended => self.tracker.handle_news(News::Emptied { unit: unit.clone() }),
-            Place::Outside(group) => self.handle_left(unit, &group),
-            Place::Unseen => self.main_processes.begin_wait(unit, false),
+            ProcessPlace::Ended => self.tracker.handle_news(News::Emptied { unit: unit.clone() }),
+            ProcessPlace::Outside(group) => self.handle_left(unit, &group),
+            ProcessPlace::Unseen => self.main_processes.begin_wait(unit, false),
         }
     }
 
@@ -224,7 +226,7 @@ impl Systemd {
 
     /// Ask whether a unit that runs has the properties that it was started with: those that were
     /// configured, and all if there are drop-ins.
-    fn read_back(&mut self, unit: &UnitName, start: Start) {
+    fn read_back(&mut self, unit: &UnitName, start: StartCall) {
         let Some(bus) = self.link.bus() else { return };
         // A unit's drop-ins go by its type and the parts of its name, and systemd reads new ones when it
         // reloads.

@@ -9,7 +9,7 @@ use zbus::wire::LE;
 use zbus::wire::serialized::{Context, Data};
 use zbus::{OwnedObjectPath, Signature, Type, Variant};
 
-use crate::supervisor::tracker::{Active, Answer, Call, Changes, News, Refusal};
+use crate::supervisor::tracker::{Active, Call, CallAnswer, Changes, News, Refusal};
 
 use super::bus::{SYSTEMD, UNIT, unit_of_path};
 use super::start::{DIGEST_FIELD, SIZE_FIELD, USERID_FIELD};
@@ -23,21 +23,21 @@ type Listed =
 pub(super) fn decode_answer(
     call: &Call,
     reply: Result<Message, Refusal>,
-) -> Result<Answer, Refusal> {
+) -> Result<CallAnswer, Refusal> {
     let message = reply?;
     let body = message.body();
     let answer = match call {
         Call::ControlGroup(_) => body.deserialize::<Variant<'_>>().map(|group| match group {
-            Variant::Str(group) => Answer::ControlGroup(group.to_string()),
-            _ => Answer::Done,
+            Variant::Str(group) => CallAnswer::ControlGroup(group.to_string()),
+            _ => CallAnswer::Done,
         }),
         Call::List => body
             .deserialize::<Vec<Listed>>()
-            .map(|units| Answer::Listed(units.into_iter().map(|(name, ..)| name).collect())),
+            .map(|units| CallAnswer::Listed(units.into_iter().map(|(name, ..)| name).collect())),
         Call::Main { .. } | Call::Service(_) | Call::Unit(_) => {
-            body.deserialize::<Properties>().map(|Properties(told)| Answer::Properties(told))
+            body.deserialize::<Properties>().map(|Properties(told)| CallAnswer::Properties(told))
         }
-        _ => Ok(Answer::Done),
+        _ => Ok(CallAnswer::Done),
     };
     answer.map_err(unreadable)
 }

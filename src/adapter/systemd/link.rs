@@ -18,7 +18,7 @@ type Connecting = JoinHandle<Result<Box<Bus>, SystemdError>>;
 
 /// The connection to the bus.
 #[derive(Debug)]
-pub(super) enum Link {
+pub(super) enum Connection {
     /// There is no connection.
     Down {
         /// The attempt to connect, if one is under way.
@@ -30,7 +30,7 @@ pub(super) enum Link {
     Up(Box<Bus>),
 }
 
-/// What happens on a [`Link`].
+/// What happens on a [`Connection`].
 #[derive(Debug)]
 pub(super) enum Happening {
     /// An attempt to connect has ended.
@@ -39,7 +39,7 @@ pub(super) enum Happening {
     Incoming(Incoming),
 }
 
-impl Link {
+impl Connection {
     /// No connection. Its descriptor is held for the next one: the broker may have none left then.
     pub(super) fn down() -> Self {
         Self::Down { connecting: None, held: File::open("/dev/null").ok() }
@@ -48,8 +48,8 @@ impl Link {
     /// The bus, if there is a connection.
     pub(super) fn bus(&mut self) -> Option<&mut Bus> {
         match self {
-            Link::Up(bus) => Some(bus),
-            Link::Down { .. } => None,
+            Connection::Up(bus) => Some(bus),
+            Connection::Down { .. } => None,
         }
     }
 
@@ -57,8 +57,8 @@ impl Link {
     /// is a task of its own.
     pub(super) async fn next(&mut self, address: &str, attempts: u32) -> Happening {
         match self {
-            Link::Up(bus) => Happening::Incoming(bus.receive().await),
-            Link::Down { connecting, held } => {
+            Connection::Up(bus) => Happening::Incoming(bus.receive().await),
+            Connection::Down { connecting, held } => {
                 let connect = || connect(address, attempts, held.take());
                 let task = connecting.get_or_insert_with(connect);
                 match task.await {

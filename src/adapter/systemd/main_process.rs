@@ -22,7 +22,7 @@ const EXIT_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Where a main process is while its unit's cgroup is empty.
 #[derive(Debug, Eq, PartialEq)]
-pub(super) enum Place {
+pub(super) enum ProcessPlace {
     /// It has ended or is about to, or there is no pidfd of it.
     Ended,
     /// It lives in this cgroup.
@@ -77,19 +77,19 @@ impl MainProcesses {
     }
 
     /// Where the main process is, given that the unit's cgroup is empty.
-    pub(super) fn place(&self, unit: &UnitName) -> Place {
-        let Some(held) = self.held.get(unit) else { return Place::Ended };
+    pub(super) fn place(&self, unit: &UnitName) -> ProcessPlace {
+        let Some(held) = self.held.get(unit) else { return ProcessPlace::Ended };
         let Some(group) = held.group.as_deref().filter(|_| !held.has_exited()) else {
-            return Place::Ended;
+            return ProcessPlace::Ended;
         };
         let now = group_of(held.pid);
         match now {
-            _ if held.has_exited() => Place::Ended,
+            _ if held.has_exited() => ProcessPlace::Ended,
             // It is exiting. It no longer counts as a process of the cgroup, but `/proc` still
             // names the cgroup.
-            Some(now) if is_below(&now, group) => Place::Ended,
-            Some(now) => Place::Outside(now),
-            None => Place::Unseen,
+            Some(now) if is_below(&now, group) => ProcessPlace::Ended,
+            Some(now) => ProcessPlace::Outside(now),
+            None => ProcessPlace::Unseen,
         }
     }
 
@@ -181,18 +181,18 @@ mod tests {
     #[test]
     fn a_process_is_outside_while_it_lives() {
         let (mut mains, unit, mut child) = (MainProcesses::default(), unit(), child());
-        assert_eq!(mains.place(&unit), Place::Ended, "not held");
+        assert_eq!(mains.place(&unit), ProcessPlace::Ended, "not held");
         mains.hold(&unit, child.id());
-        assert_eq!(mains.place(&unit), Place::Ended, "perhaps not the unit's");
+        assert_eq!(mains.place(&unit), ProcessPlace::Ended, "perhaps not the unit's");
         let own = group_of(child.id()).expect("a cgroup");
         mains.guard(&unit, "/nowhere");
-        assert_eq!(mains.place(&unit), Place::Outside(own.clone()));
+        assert_eq!(mains.place(&unit), ProcessPlace::Outside(own.clone()));
         mains.guard(&unit, &own);
-        assert_eq!(mains.place(&unit), Place::Ended, "counted no more, but in its unit");
+        assert_eq!(mains.place(&unit), ProcessPlace::Ended, "counted no more, but in its unit");
         mains.guard(&unit, "/nowhere");
         drop(child.stdin.take());
         child.wait().expect("it ends");
-        assert_eq!(mains.place(&unit), Place::Ended);
+        assert_eq!(mains.place(&unit), ProcessPlace::Ended);
         mains.hold(&unit, child.id());
         mains.forget(&unit);
         assert!(mains.held.is_empty());

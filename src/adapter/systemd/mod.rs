@@ -31,17 +31,17 @@ use tokio::time::Instant;
 
 use crate::port::supervisor::{Limits, Method, Started, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, Stage, UnitName};
-use crate::supervisor::tracker::{Answer, Ask, Call, News, Tracker};
+use crate::supervisor::tracker::{Ask, Call, CallAnswer, News, Tracker};
 use crate::supervisor::{Backend, BackendDriver, BackendEvent, OutputPaths};
 
 use bus::{Bus, Incoming, Pending};
 use cgroup::Cgroups;
 use environment::Inherited;
-use link::{Happening, Link};
+use link::{Connection, Happening};
 use main_process::MainProcesses;
 use pause::Pauses;
 use process_group::Members;
-use start::Start;
+use start::StartCall;
 
 pub(crate) use address::{is_standard, manager_listens};
 pub use error::SystemdError;
@@ -84,14 +84,14 @@ pub struct SystemdConfig {
 pub struct Systemd {
     address: String,
     pattern: String,
-    link: Link,
+    link: Connection,
     /// How often it was tried to connect, or to list units, since systemd last answered.
     attempts: u32,
     tracker: Tracker,
     /// What units have of the broker.
     inherited: Inherited,
     /// Arguments of `StartTransientUnit` for units that are to be started.
-    starts: BTreeMap<UnitName, Start>,
+    starts: BTreeMap<UnitName, StartCall>,
     /// Starts that wait until systemd has said which variables it has for all units. It does not say
     /// when these change, so it is asked each time.
     unsent: Vec<Ask>,
@@ -129,7 +129,7 @@ impl Systemd {
         let mut systemd = Self {
             address,
             pattern: UnitName::pattern(config.rank, &config.instance),
-            link: Link::down(),
+            link: Connection::down(),
             attempts: 0,
             tracker: Tracker::new(config.limits, start::exec_failure),
             inherited: Inherited::of_broker(),
@@ -150,14 +150,14 @@ impl Systemd {
     }
 
     fn handle_connected(&mut self, bus: Box<Bus>) {
-        self.link = Link::Up(bus);
+        self.link = Connection::Up(bus);
         self.tracker.handle_connected();
         self.perform();
     }
 
     /// There is no connection any more. Calls that were not answered never will be.
     fn drop_link(&mut self) {
-        self.link = Link::down();
+        self.link = Connection::down();
         self.unsent.clear();
         self.rules.clear();
         self.signalled.clear();
@@ -171,7 +171,7 @@ impl Systemd {
                 self.handle_connected(bus);
             }
             Happening::Connected(Err(e)) => {
-                self.link = Link::down();
+                self.link = Connection::down();
                 self.attempts = self.attempts.saturating_add(1);
                 // Logged once. It changes nothing until an attempt succeeds.
                 if self.attempts == 1 {
@@ -228,7 +228,7 @@ impl Backend for Systemd {
     }
 
     fn start(&mut self, spec: &UnitSpec, output: &OutputPaths) {
-        match Start::new(spec, output, &self.inherited) {
+        match StartCall::new(spec, output, &self.inherited) {
             Ok(start) => {
                 self.starts.insert(spec.unit.clone(), start);
                 self.tracker.start(spec, output);
@@ -301,7 +301,7 @@ impl BackendDriver for Systemd {
                 self.hear(News::PatienceOver);
             }
             number = self.pauses.wait_ended() => {
-                self.hear(News::Answer { number, answer: Ok(Answer::Done) });
+                self.hear(News::Answer { number, answer: Ok(CallAnswer::Done) });
             }
         }
         self.tracker.next_event()
@@ -317,8 +317,8 @@ impl BackendDriver for Systemd {
             }
         };
         let _: Result<(), _> = tokio::time::timeout(REMOVALS_WAIT, removals).await;
-        let down = Link::down();
-        if let Link::Up(bus) = std::mem::replace(&mut self.link, down) {
+        let down = Connection::down();
+        if let Connection::Up(bus) = std::mem::replace(&mut self.link, down) {
             bus.close().await;
         }
     }

@@ -45,7 +45,7 @@ const NOT_COMPARABLE: &[&str] = &[
 
 /// Why a specification cannot become a unit.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub(super) enum StartError {
+pub(super) enum SpecError {
     /// It has no program.
     #[error("the command line is empty")]
     NoProgram,
@@ -80,7 +80,7 @@ pub(super) enum StartError {
 
 /// A unit that is to be started: its specification, checked and converted.
 #[derive(Clone, Debug)]
-pub(super) struct Start {
+pub(super) struct StartCall {
     pub(super) properties: Vec<(String, Variant<'static>)>,
     /// Properties that systemd may silently ignore. They are compared later with what systemd has.
     pub(super) read_back: Vec<Property>,
@@ -91,14 +91,14 @@ pub(super) struct Start {
     multiuser: bool,
 }
 
-impl Start {
+impl StartCall {
     /// Convert a specification, or say what is wrong with it.
     pub(super) fn new(
         spec: &UnitSpec,
         output: &OutputPaths,
         inherited: &Inherited,
-    ) -> Result<Self, StartError> {
-        let program = spec.argv.first().ok_or(StartError::NoProgram)?;
+    ) -> Result<Self, SpecError> {
+        let program = spec.argv.first().ok_or(SpecError::NoProgram)?;
         check_strings(spec)?;
         let path = program::find(program, spec)?;
         let mut asked = parse(&spec.properties)?;
@@ -155,7 +155,7 @@ fn of_service(
     spec: &UnitSpec,
     output: &OutputPaths,
     stop_timeout: u64,
-) -> Result<BTreeMap<String, Variant<'static>>, StartError> {
+) -> Result<BTreeMap<String, Variant<'static>>, SpecError> {
     let mut properties: BTreeMap<String, Variant<'static>> = BTreeMap::new();
     let mut set = |name: &str, value: Variant<'static>| {
         properties.insert(name.to_string(), value);
@@ -273,19 +273,19 @@ fn marks(spec: &UnitSpec) -> Vec<Vec<u8>> {
 /// Refuse strings with a NUL, which D-Bus does not allow: the bus would close the connection, and
 /// no unit could be seen then. systemd says no more than "Bad message" of a noncharacter. Variables
 /// are checked with the environment.
-fn check_strings(spec: &UnitSpec) -> Result<(), StartError> {
+fn check_strings(spec: &UnitSpec) -> Result<(), SpecError> {
     let mut all = [&spec.description].into_iter().chain(&spec.argv).chain(spec.properties.values());
     let bad = all.find(|text| text.contains(|c| c == '\0' || is_noncharacter(c)));
     match bad.cloned() {
-        Some(text) if text.contains('\0') => Err(StartError::Nul { text }),
-        Some(text) => Err(StartError::Noncharacter { text }),
+        Some(text) if text.contains('\0') => Err(SpecError::Nul { text }),
+        Some(text) => Err(SpecError::Noncharacter { text }),
         None => Ok(()),
     }
 }
 
-fn unit_path(path: &Path) -> Result<String, StartError> {
+fn unit_path(path: &Path) -> Result<String, SpecError> {
     let text = path.to_str().filter(|text| is_one_line(text)).map(str::to_string);
-    text.ok_or_else(|| StartError::Path { path: path.to_path_buf() })
+    text.ok_or_else(|| SpecError::Path { path: path.to_path_buf() })
 }
 
 /// Whether this is the same when it is read again from a line of a unit file that ends with it, which
@@ -358,7 +358,7 @@ mod tests {
         let spec = UnitSpec { multiuser, properties: BTreeMap::from(configured), ..spec() };
         let output =
             OutputPaths { stdout: "/out".into(), stderr: "/err".into(), end: "/end".into() };
-        let start = Start::new(&spec, &output, &Inherited::default()).unwrap();
+        let start = StartCall::new(&spec, &output, &Inherited::default()).unwrap();
         let value = start.properties.into_iter().find(|(given, _)| given == name);
         let read_back = start.read_back.into_iter().filter(|property| property.name == name);
         (value.map(|(_, value)| value), read_back.collect())

@@ -33,18 +33,18 @@ pub(super) enum Seen {
         pid: u32,
     },
     /// What it wrote, or has left behind, may still be there.
-    Ended(End),
+    Ended(UnitEnd),
     /// Nothing was started.
     Failed(StartFailure),
     /// An earlier life meant to start it, and did not.
     NeverStarted,
     /// Nothing is left of it, and all that it wrote was told.
-    Gone(Option<End>),
+    Gone(Option<UnitEnd>),
 }
 
 /// How a unit that ran has ended.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum End {
+pub(super) enum UnitEnd {
     /// It was started and can't be found.
     Lost(String),
     Status(WaitStatus),
@@ -90,9 +90,11 @@ impl Recorded {
     pub(super) fn see(&mut self, event: &UnitEvent, out: &mut Effects) {
         self.seen = match event {
             UnitEvent::Started { pid } if self.seen == Seen::Pending => Seen::Running { pid: *pid },
-            UnitEvent::Exited { status } if !self.has_ended() => Seen::Ended(End::Status(*status)),
+            UnitEvent::Exited { status } if !self.has_ended() => {
+                Seen::Ended(UnitEnd::Status(*status))
+            }
             UnitEvent::Lost { message } if !self.has_ended() => {
-                Seen::Ended(End::Lost(message.clone()))
+                Seen::Ended(UnitEnd::Lost(message.clone()))
             }
             UnitEvent::Failed(failure) => Seen::Failed(failure.clone()),
             UnitEvent::NeverStarted => Seen::NeverStarted,
@@ -121,7 +123,7 @@ impl Recorded {
     }
 
     /// How it has ended, if it ran.
-    pub(super) fn end(&self) -> Option<&End> {
+    pub(super) fn end(&self) -> Option<&UnitEnd> {
         match &self.seen {
             Seen::Ended(end) => Some(end),
             Seen::Gone(end) => end.as_ref(),

@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::mark::Mark;
-use super::recorded::{End, Recorded, Seen};
+use super::recorded::{Recorded, Seen, UnitEnd};
 use crate::config;
 use crate::machine::context::{Context, Now};
 use crate::machine::effect::{Effects, Level};
@@ -41,7 +41,7 @@ enum Stop {
 
 /// How long the job waits for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Patience {
+enum ScriptPatience {
     Endless,
     Until(MonoTime),
     /// It is stuck.
@@ -59,7 +59,7 @@ pub(super) struct Script {
     ends_at: Option<MonoTime>,
     /// No limit of it is over before this.
     not_before: MonoTime,
-    patience: Patience,
+    patience: ScriptPatience,
     lines: [Lines; 2],
     mark: Mark,
     /// Somebody has decided whether its rank is drained for it.
@@ -80,7 +80,7 @@ impl Script {
             stop: None,
             ends_at: None,
             not_before: cx.now.mono,
-            patience: Patience::Endless,
+            patience: ScriptPatience::Endless,
             lines: [Lines::default(), Lines::default()],
             mark: Mark::default(),
             is_judged: false,
@@ -93,7 +93,7 @@ impl Script {
         script.ends_at = script.config(cx).and_then(|config| config.timeout).map(at);
         let limit = cx.config.perilog.as_ref().and_then(|perilog| perilog.epilog_limit);
         if let Some(limit) = limit.filter(|_| script.stage() == Stage::Epilog) {
-            script.patience = Patience::Until(at(limit));
+            script.patience = ScriptPatience::Until(at(limit));
         }
         script
     }
@@ -159,7 +159,7 @@ impl Script {
         })
     }
 
-    fn config<'a>(&self, cx: Context<'a>) -> Option<&'a config::Script> {
+    fn config<'a>(&self, cx: Context<'a>) -> Option<&'a config::ScriptConfig> {
         of_stage(cx, self.stage())
     }
 
@@ -180,7 +180,7 @@ impl Script {
 
     /// Nobody waits for it any more, as far as the job is concerned.
     pub(super) fn is_over(&self) -> bool {
-        self.patience == Patience::Over || !self.is_active()
+        self.patience == ScriptPatience::Over || !self.is_active()
     }
 
     /// Nothing is left, and nobody wants to hear more.
@@ -196,18 +196,19 @@ impl Script {
         };
         match (self.unit.seen(), &self.stop) {
             (Seen::Failed(StartFailure { message, .. }), _)
-            | (Seen::Ended(End::Lost(message)) | Seen::Gone(Some(End::Lost(message))), _) => {
+            | (Seen::Ended(UnitEnd::Lost(message)) | Seen::Gone(Some(UnitEnd::Lost(message))), _) => {
                 Some(ScriptFailure::NotRun(message.clone()))
             }
-            (Seen::Ended(End::Status(status)) | Seen::Gone(Some(End::Status(status))), why) => {
-                match why {
-                    Some(Stop::TimedOut) => Some(ScriptFailure::Stopped(stop)),
-                    _ if *status == WaitStatus(0) => None,
-                    Some(Stop::Canceled(_)) => Some(ScriptFailure::Stopped(stop)),
-                    None => Some(ScriptFailure::Exited(*status)),
-                }
-            }
-            _ => (self.patience == Patience::Over).then_some(ScriptFailure::Stuck(stop)),
+            (
+                Seen::Ended(UnitEnd::Status(status)) | Seen::Gone(Some(UnitEnd::Status(status))),
+                why,
+            ) => match why {
+                Some(Stop::TimedOut) => Some(ScriptFailure::Stopped(stop)),
+                _ if *status == WaitStatus(0) => None,
+                Some(Stop::Canceled(_)) => Some(ScriptFailure::Stopped(stop)),
+                None => Some(ScriptFailure::Exited(*status)),
+            },
+            _ => (self.patience == ScriptPatience::Over).then_some(ScriptFailure::Stuck(stop)),
         }
     }
 
@@ -258,8 +259,8 @@ impl Script {
 
     pub(super) fn next_timeout(&self) -> Option<MonoTime> {
         let limit = match self.patience {
-            Patience::Until(at) => Some(at),
-            Patience::Endless | Patience::Over => None,
+            ScriptPatience::Until(at) => Some(at),
+            ScriptPatience::Endless | ScriptPatience::Over => None,
         };
         let times = [self.ends_at, limit].into_iter().flatten();
         times.filter(|_| self.is_active()).min().map(|at| at.max(self.not_before))
@@ -280,11 +281,11 @@ impl Script {
                 let stage = self.stage().name();
                 let text = format!("{id}: timed out waiting for SIGTERM to terminate {stage}");
                 out.log(Level::Error, text);
-                self.patience = Patience::Over;
+                self.patience = ScriptPatience::Over;
             }
         }
-        if matches!(self.patience, Patience::Until(at) if at <= cx.now.mono) {
-            self.patience = Patience::Over;
+        if matches!(self.patience, ScriptPatience::Until(at) if at <= cx.now.mono) {
+            self.patience = ScriptPatience::Over;
         }
         self.is_over() && !was_stuck
     }
@@ -426,7 +427,7 @@ impl Script {
 }
 
 /// What this rank's configuration says of a script.
-pub(super) fn of_stage(cx: Context<'_>, stage: Stage) -> Option<&config::Script> {
+pub(super) fn of_stage(cx: Context<'_>, stage: Stage) -> Option<&config::ScriptConfig> {
     let perilog = cx.config.perilog.as_ref()?;
     match stage {
         Stage::Prolog => perilog.prolog.as_ref(),

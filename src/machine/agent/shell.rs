@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::barrier::Entries;
 use super::client_commits::ClientCommits;
 use super::output::OutputStream;
-use super::recorded::{End, Recorded, Seen};
+use super::recorded::{Recorded, Seen, UnitEnd};
 use crate::machine::effect::Effects;
 use crate::machine::event::{Fault, RequestId};
 use crate::machine::mono_time::MonoTime;
@@ -112,8 +112,8 @@ impl Shell {
             Seen::Waiting => "waiting",
             Seen::Pending => "pending",
             Seen::Running { .. } => "running",
-            Seen::Ended(End::Status(_)) => "exited",
-            Seen::Ended(End::Lost(_)) => "lost",
+            Seen::Ended(UnitEnd::Status(_)) => "exited",
+            Seen::Ended(UnitEnd::Lost(_)) => "lost",
             Seen::Failed(_) => "failed",
             Seen::NeverStarted => "never-started",
             Seen::Gone(_) => "gone",
@@ -149,7 +149,7 @@ impl Shell {
     /// A leader says that it was started. Its record is lost then.
     pub(super) fn lose_if_waiting(&mut self, message: &str) {
         if self.unit.is_waiting() {
-            self.unit.set_seen(Seen::Gone(Some(End::Lost(message.to_string()))));
+            self.unit.set_seen(Seen::Gone(Some(UnitEnd::Lost(message.to_string()))));
         }
     }
 
@@ -442,7 +442,7 @@ impl Shell {
             Seen::Failed(StartFailure { errnum, message }) => {
                 Report::Failed { errnum: *errnum, message: message.clone() }
             }
-            Seen::Ended(End::Lost(message)) | Seen::Gone(Some(End::Lost(message))) => {
+            Seen::Ended(UnitEnd::Lost(message)) | Seen::Gone(Some(UnitEnd::Lost(message))) => {
                 Report::Lost { message: message.clone() }
             }
             Seen::Running { .. } | Seen::Ended(_) | Seen::Gone(_) => Report::Running,
@@ -460,7 +460,7 @@ impl Shell {
         }
         reports.extend(self.report_left_over());
         reports.extend(self.remarks.iter().cloned());
-        if let Some(End::Status(status)) = self.unit.end() {
+        if let Some(UnitEnd::Status(status)) = self.unit.end() {
             reports.push(Report::Exited { status: *status });
         }
         // The leader moves the namespace when all ranks are gone. So nothing may be missing then.

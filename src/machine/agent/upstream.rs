@@ -63,10 +63,10 @@ pub(super) enum Over {
 pub(super) struct Gathering {
     outbox: Vec<RankReport>,
     /// How far each rank of the subtree is.
-    stages: BTreeMap<BrokerRank, Stage>,
+    stages: BTreeMap<BrokerRank, ShellStage>,
     /// The furthest stage, and how many ranks have reached it: a report costs no more in a large
     /// subtree.
-    furthest: Option<(Stage, usize)>,
+    furthest: Option<(ShellStage, usize)>,
     /// A rank has reached a later stage since the last message.
     has_advanced: bool,
     send_at: Option<MonoTime>,
@@ -74,7 +74,7 @@ pub(super) struct Gathering {
 
 /// How far a shell is.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Stage {
+enum ShellStage {
     Prepared,
     Runs,
     /// It has entered the barrier so many times.
@@ -120,7 +120,7 @@ impl Gathering {
         self.send_at.get_or_insert(now + GATHER_SECONDS);
     }
 
-    fn advance(&mut self, rank: BrokerRank, stage: Stage) {
+    fn advance(&mut self, rank: BrokerRank, stage: ShellStage) {
         if self.stages.get(&rank).is_some_and(|before| *before >= stage) {
             return;
         }
@@ -138,7 +138,7 @@ impl Gathering {
     /// message.
     pub(super) fn is_ready(&self, now: MonoTime, ranks: &Idset, is_leaf: bool) -> bool {
         let all_reached = self.furthest.is_some_and(|(_, reached)| reached >= ranks.len());
-        let is_ending = self.furthest.is_some_and(|(stage, _)| stage == Stage::Exited);
+        let is_ending = self.furthest.is_some_and(|(stage, _)| stage == ShellStage::Exited);
         let has_all = is_leaf || (self.has_advanced && all_reached);
         (has_all && !is_ending) || self.is_due(now)
     }
@@ -157,18 +157,18 @@ impl Gathering {
 }
 
 /// How far a shell is, or none if the report does not tell.
-fn stage(report: &Report) -> Option<Stage> {
+fn stage(report: &Report) -> Option<ShellStage> {
     match report {
-        Report::Prepared => Some(Stage::Prepared),
-        Report::Running => Some(Stage::Runs),
-        Report::Barrier { entered, .. } => Some(Stage::Entered(*entered)),
-        Report::Exited { .. } => Some(Stage::Exited),
+        Report::Prepared => Some(ShellStage::Prepared),
+        Report::Running => Some(ShellStage::Runs),
+        Report::Barrier { entered, .. } => Some(ShellStage::Entered(*entered)),
+        Report::Exited { .. } => Some(ShellStage::Exited),
         Report::Failed { .. }
         | Report::Gone
         | Report::Lost { .. }
         | Report::NeverStarted
         | Report::Orphaned
-        | Report::Unreachable { .. } => Some(Stage::Over),
+        | Report::Unreachable { .. } => Some(ShellStage::Over),
         Report::CriticalRanks { .. }
         | Report::Degraded { .. }
         | Report::EndReason(_)

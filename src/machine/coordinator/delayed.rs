@@ -17,12 +17,12 @@ use crate::proto::peer::{LeadReply, StreamEnd};
 const PATIENCE: f64 = 60.0;
 
 /// An answer of a job's leader on this stream, or the stream's end.
-pub(super) type Reply = (StreamId, Result<LeadReply, StreamEnd>);
+pub(super) type LeaderReply = (StreamId, Result<LeadReply, StreamEnd>);
 
 /// What the leaders of jobs have said meanwhile, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Delayed {
-    replies: BTreeMap<JobId, Vec<Reply>>,
+    replies: BTreeMap<JobId, Vec<LeaderReply>>,
     /// Until when they wait.
     until: Option<MonoTime>,
 }
@@ -34,7 +34,7 @@ impl Delayed {
         &self,
         cx: Context,
         id: JobId,
-        (_, result): &Reply,
+        (_, result): &LeaderReply,
         closed: bool,
     ) -> bool {
         let ends = matches!(result, Ok(LeadReply::Response(said)) if said.is_end_of_run());
@@ -43,13 +43,13 @@ impl Delayed {
         cx.shells_survive && (closed && ends || is_behind)
     }
 
-    pub(super) fn push(&mut self, cx: Context, id: JobId, reply: Reply) {
+    pub(super) fn push(&mut self, cx: Context, id: JobId, reply: LeaderReply) {
         self.until.get_or_insert(cx.now.mono + PATIENCE);
         self.replies.entry(id).or_default().push(reply);
     }
 
     /// Takes all that waits.
-    pub(super) fn take(&mut self) -> BTreeMap<JobId, Vec<Reply>> {
+    pub(super) fn take(&mut self) -> BTreeMap<JobId, Vec<LeaderReply>> {
         self.until = None;
         std::mem::take(&mut self.replies)
     }

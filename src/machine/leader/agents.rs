@@ -4,9 +4,9 @@ use std::ops::Bound;
 
 use super::Leader;
 use super::failure::Failure;
-use super::rank::{Heard, Phase};
+use super::rank::{Heard, ShellPhase};
 use super::state::State;
-use super::timer::Timer;
+use super::timer::LeaderTimer;
 use crate::machine::away::Away;
 use crate::machine::context::Context;
 use crate::machine::effect::Effects;
@@ -63,7 +63,7 @@ impl Leader {
     pub(super) fn ask_again(&mut self, cx: Context, ranks: &Idset, out: &mut Effects) {
         let launches = matches!(self.state, State::Launching(_)) && self.status.posted.is_none();
         let fresh = if launches && !self.start.reattach && !self.has_failed() {
-            let pending = self.ranks.select(|known| known.phase == Phase::Pending);
+            let pending = self.ranks.select(|known| known.phase == ShellPhase::Pending);
             pending.intersection(ranks).difference(self.release.released())
         } else {
             Idset::new()
@@ -109,7 +109,7 @@ impl Leader {
     pub(in crate::machine) fn handle_present(&mut self, stream: StreamId) {
         if let Some((root, _)) = self.agents.get(&stream)
             && let Some(known) = self.ranks.get_mut(*root)
-            && known.phase == Phase::Pending
+            && known.phase == ShellPhase::Pending
             && known.heard != Heard::Unsure
         {
             known.away = None;
@@ -177,7 +177,7 @@ impl Leader {
         let is_lost = !survives || !cx.facts.brokers_return && known.is_heard();
         match end {
             // Nothing has a time limit there.
-            StreamEnd::Forgotten if matches!(known.phase, Phase::Epilog(_)) => {
+            StreamEnd::Forgotten if matches!(known.phase, ShellPhase::Epilog(_)) => {
                 self.set_gone(cx, rank);
             }
             StreamEnd::Forgotten => (), // as it was told to
@@ -194,7 +194,7 @@ impl Leader {
             | StreamEnd::Unloaded => {
                 let level = Away::note(&mut known.away, cx.now.mono, end);
                 out.log(level, format!("{}: rank {rank} does not answer: {end}", self.id));
-                self.timers.try_again(Timer::Retry, cx.now.mono);
+                self.timers.try_again(LeaderTimer::Retry, cx.now.mono);
             }
         }
     }
@@ -204,7 +204,7 @@ impl Leader {
         for rank in ranks.ranks() {
             if let Some(known) = self.ranks.get_mut(rank).filter(|known| !known.is_gone()) {
                 known.away.get_or_insert(Away::new(cx.now.mono));
-                self.timers.try_again(Timer::Retry, cx.now.mono);
+                self.timers.try_again(LeaderTimer::Retry, cx.now.mono);
             }
         }
     }
@@ -224,7 +224,7 @@ impl Leader {
             }
         }
         if away.is_empty() {
-            self.timers.succeed(Timer::Retry);
+            self.timers.succeed(LeaderTimer::Retry);
         }
     }
 

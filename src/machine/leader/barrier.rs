@@ -32,7 +32,7 @@ pub(super) enum Entered {
 /// The barrier of one job.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Barrier {
-    shells: BTreeMap<BrokerRank, Shell>,
+    shells: BTreeMap<BrokerRank, Entrant>,
     verdict: Verdict,
     completed: u32,
     /// How many barriers some shell was let go from, as a rank's record has it.
@@ -45,7 +45,7 @@ pub(super) struct Barrier {
 
 /// What is known of one rank's shell.
 #[derive(Clone, Debug, PartialEq)]
-struct Shell {
+struct Entrant {
     count: Count,
     /// A higher count in the rank's record, of entries that were not said again since. Else 0.
     found: u32,
@@ -83,7 +83,7 @@ enum Verdict {
     Closed,
 }
 
-impl Shell {
+impl Entrant {
     fn entered(&self) -> u32 {
         match self.count {
             Count::Lost => 0,
@@ -103,7 +103,7 @@ impl Shell {
 
 impl Barrier {
     pub(super) fn new(ranks: &Idset) -> Self {
-        let shell = Shell { count: Count::Said(0), found: 0, life: Life::Runs };
+        let shell = Entrant { count: Count::Said(0), found: 0, life: Life::Runs };
         Self {
             shells: ranks.ranks().map(|rank| (rank, shell.clone())).collect(),
             verdict: Verdict::Open,
@@ -117,7 +117,7 @@ impl Barrier {
     /// The rank has lost the count. Returns false if this is no news, or if the count is known from
     /// before.
     pub(super) fn set_unknown(&mut self, rank: BrokerRank) -> bool {
-        let uncounted = |shell: &&mut Shell| shell.count == Count::Said(0);
+        let uncounted = |shell: &&mut Entrant| shell.count == Count::Said(0);
         let shell = self.shells.get_mut(&rank).filter(uncounted);
         shell.map(|shell| shell.count = Count::Lost).is_some()
     }
@@ -179,7 +179,7 @@ impl Barrier {
     fn is_awaited(&mut self) -> bool {
         let from = self.awaited.unwrap_or(BrokerRank(0));
         let mut shells = self.shells.range(from..).chain(self.shells.range(..from));
-        let is_out = |(_, shell): &(&BrokerRank, &Shell)| {
+        let is_out = |(_, shell): &(&BrokerRank, &Entrant)| {
             shell.entered() <= self.completed && shell.life != Life::MayHavePassed
         };
         self.awaited = shells.find(is_out).map(|(rank, _)| *rank);
@@ -189,10 +189,10 @@ impl Barrier {
     /// How often every shell has entered. One that may have passed counts as having passed. Else a
     /// shell that still waits, because it has not heard that it may go, would end with it.
     fn everyone(&self) -> u32 {
-        self.least(Shell::entered)
+        self.least(Entrant::entered)
     }
 
-    fn least(&self, count: impl Fn(&Shell) -> u32) -> u32 {
+    fn least(&self, count: impl Fn(&Entrant) -> u32) -> u32 {
         let counts = self.shells.values().filter(|shell| shell.life != Life::MayHavePassed);
         counts.map(count).min().unwrap_or(0).max(self.passed)
     }
@@ -228,7 +228,7 @@ impl Barrier {
         // One that has entered is inside as long as another is known not to have entered.
         let all = || self.shells.values();
         let is_counted = all().all(|shell| shell.count != Count::Lost);
-        let is_open = is_counted || all().any(Shell::is_certainly_out);
+        let is_open = is_counted || all().any(Entrant::is_certainly_out);
         let is_inside = |rank: &BrokerRank| {
             let shell = &self.shells[rank];
             shell.is_certainly_out() || shell.count != Count::Lost && is_open
@@ -250,9 +250,9 @@ impl Barrier {
         {
             return false;
         }
-        let waits = |shell: &Shell| shell.life == Life::Runs && shell.entered() > self.completed;
+        let waits = |shell: &Entrant| shell.life == Life::Runs && shell.entered() > self.completed;
         let holds = all().any(waits);
-        let counts = if has_failed { self.everyone() } else { self.least(Shell::been) };
+        let counts = if has_failed { self.everyone() } else { self.least(Entrant::been) };
         self.completed = self.completed.max(counts);
         self.verdict = Verdict::Failed;
         holds

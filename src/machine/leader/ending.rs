@@ -3,7 +3,7 @@
 use super::Leader;
 use super::rank::Rank;
 use super::state::State;
-use super::timer::{Timer, TimerTable};
+use super::timer::{LeaderTimer, TimerTable};
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::{Fault, Role};
@@ -14,11 +14,11 @@ impl Leader {
     /// All shells have ended (RFC 32 `finish`, RFC 50 `complete`). What they left behind is
     /// being ended on their nodes; that has a limit, too.
     pub(super) fn complete(&mut self, cx: Context, out: &mut Effects) {
-        self.timers.cancel(Timer::ShellExit);
-        self.timers.cancel(Timer::Expiration);
+        self.timers.cancel(LeaderTimer::ShellExit);
+        self.timers.cancel(LeaderTimer::Expiration);
         if !self.is_killing() {
             let limit = cx.config.effective_max_kill_timeout();
-            self.timers.arm(Timer::Leftover, cx.now.mono + limit);
+            self.timers.arm(LeaderTimer::Leftover, cx.now.mono + limit);
         }
         let status = self.status.settle(&self.ranks, self.failure.as_ref());
         if let Some(posted) = self.status.posted.filter(|posted| *posted != status) {
@@ -35,13 +35,13 @@ impl Leader {
 
     /// Commits the last events, and then has the job's data put in its place.
     pub(super) fn move_namespace(&mut self, cx: Context, out: &mut Effects) {
-        self.timers.keep_only(Timer::Commit);
+        self.timers.keep_only(LeaderTimer::Commit);
         if !self.journal.is_open() {
             return self.end(cx, self.state.finish(), out);
         }
         self.post(ExecEvent::bare(cx.now.wall, "done"));
         self.journal.is_closed = true;
-        if !self.timers.is_armed(Timer::Commit) && self.journal.log.finish(self.id, out) {
+        if !self.timers.is_armed(LeaderTimer::Commit) && self.journal.log.finish(self.id, out) {
             out.push(Effect::Kvs { id: self.id, op: KvsOp::Move });
         }
     }
@@ -50,7 +50,7 @@ impl Leader {
     /// knows of the job keeps it until then.
     pub(super) fn end(&mut self, cx: Context, status: Option<WaitStatus>, out: &mut Effects) {
         self.state.enter(State::Ended(status));
-        self.timers.arm(Timer::Ended, cx.now.mono + cx.config.peer_timeout);
+        self.timers.arm(LeaderTimer::Ended, cx.now.mono + cx.config.peer_timeout);
         self.say_ended(out);
     }
 
@@ -64,7 +64,7 @@ impl Leader {
     pub(super) fn ask_whether_known(&mut self, cx: Context, out: &mut Effects) {
         let job = (self.id, self.command.digest.clone());
         out.ask_known(BrokerRank(0), Role::Leader, Question::Manager, job);
-        self.timers.arm(Timer::Ended, cx.now.mono + cx.config.peer_timeout);
+        self.timers.arm(LeaderTimer::Ended, cx.now.mono + cx.config.peer_timeout);
     }
 
     /// The coordinator's answer.

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use super::rank::Phase;
+use super::rank::ShellPhase;
 use super::state::State;
-use super::timer::Timer;
+use super::timer::LeaderTimer;
 use super::{Leader, plural};
 use crate::machine::away::Away;
 use crate::machine::context::Context;
@@ -28,7 +28,7 @@ impl Leader {
             return;
         }
         self.barrier.set_ended(&exits.keys().copied().collect(), self.has_failed());
-        self.timers.cancel(Timer::Barrier);
+        self.timers.cancel(LeaderTimer::Barrier);
         self.conclude(cx, out);
         for (rank, status) in exits {
             if let Some(signal) = status.and_then(WaitStatus::signal) {
@@ -67,7 +67,7 @@ impl Leader {
             && !active.is_empty()
             && self.failure.is_none()
         {
-            self.timers.arm(Timer::ShellExit, cx.now.mono + seconds);
+            self.timers.arm(LeaderTimer::ShellExit, cx.now.mono + seconds);
         }
     }
 
@@ -220,7 +220,7 @@ impl Leader {
     /// The job goes on without this rank, whatever is left there. A rank that an earlier leader has
     /// released had a shell, and may have kept what the KVS has lost since.
     pub(super) fn give_up_rank(&mut self, cx: Context, rank: BrokerRank) {
-        let has_run = self.ranks.get(rank).is_some_and(|known| known.phase != Phase::Pending);
+        let has_run = self.ranks.get(rank).is_some_and(|known| known.phase != ShellPhase::Pending);
         if has_run || self.release.released().contains_rank(rank) {
             self.log_missing_output(cx, rank, "the node was given up");
         }

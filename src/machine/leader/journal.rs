@@ -12,14 +12,14 @@ pub(super) struct Journal {
     pub(super) generation: u64,
     pub(super) log: ExecLog,
     pub(super) cover: Cover,
-    pub(super) link: Link,
+    pub(super) link: GuestLink,
     /// Nothing is posted: it is not open, or `done` was posted by this leader or an earlier one.
     pub(super) is_closed: bool,
 }
 
 /// The link `guest` in the job's directory of the primary namespace.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Link {
+pub(super) enum GuestLink {
     /// It was asked for. The job is not said to have started before the answer.
     Awaited,
     /// It is there, or the job goes on to its end without it.
@@ -30,7 +30,7 @@ impl Journal {
     /// Of the leader of this generation.
     pub(super) fn new(
         generation: u64,
-        link: Link,
+        link: GuestLink,
         is_closed: bool,
         run: Option<JobDigest>,
     ) -> Self {
@@ -53,6 +53,6 @@ impl Journal {
 impl Default for Journal {
     /// It is not open.
     fn default() -> Self {
-        Self::new(0, Link::Settled, true, None)
+        Self::new(0, GuestLink::Settled, true, None)
     }
 }

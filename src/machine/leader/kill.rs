@@ -7,7 +7,7 @@
 //!    rank 0.
 //! 4. At last the ranks that are left are drained, and the job ends without them.
 
-use super::timer::{Timer, TimerTable};
+use super::timer::{LeaderTimer, TimerTable};
 use crate::config::{Config, KILL_PAUSE_MAX};
 use crate::machine::mono_time::MonoTime;
 
@@ -28,10 +28,10 @@ impl Kill {
     /// Begins the escalation; the caller has sent the first signal.
     pub(super) fn start(now: MonoTime, config: &Config, timers: &mut TimerTable) -> Self {
         let pause = config.kill_timeout;
-        timers.arm(Timer::KillTasks, now + pause);
-        timers.arm(Timer::KillShells, now + pause * 5.0);
+        timers.arm(LeaderTimer::KillTasks, now + pause);
+        timers.arm(LeaderTimer::KillShells, now + pause * 5.0);
         if let Some(limit) = config.max_kill_timeout {
-            timers.arm(Timer::MaxKill, now + limit);
+            timers.arm(LeaderTimer::MaxKill, now + limit);
         }
         Self { pause, tasks: 0, answered: 0, shells: 0 }
     }
@@ -39,7 +39,7 @@ impl Kill {
     /// The tasks get the kill signal (again).
     pub(super) fn signal_tasks(&mut self, now: MonoTime, timers: &mut TimerTable) {
         self.tasks += 1;
-        timers.arm(Timer::KillTasks, now + self.pause);
+        timers.arm(LeaderTimer::KillTasks, now + self.pause);
     }
 
     /// The job manager has passed a signal on to the tasks, or said why not.
@@ -58,7 +58,7 @@ impl Kill {
     pub(super) fn spare_shells(&self, now: MonoTime, timers: &mut TimerTable) -> bool {
         let spares = self.shells == 0;
         if spares {
-            timers.postpone(Timer::KillShells, now + self.pause);
+            timers.postpone(LeaderTimer::KillShells, now + self.pause);
         }
         spares
     }
@@ -72,11 +72,11 @@ impl Kill {
         timers: &mut TimerTable,
     ) -> bool {
         self.shells += 1;
-        timers.cancel(Timer::KillTasks);
+        timers.cancel(LeaderTimer::KillTasks);
         self.pause = (self.pause * 2.0).min(KILL_PAUSE_MAX);
-        timers.arm(Timer::KillShells, now + self.pause);
+        timers.arm(LeaderTimer::KillShells, now + self.pause);
         // With a time limit its timer says when to give up.
-        !timers.is_armed(Timer::MaxKill) && self.shells >= config.max_kill_count
+        !timers.is_armed(LeaderTimer::MaxKill) && self.shells >= config.max_kill_count
     }
 }
 
@@ -105,15 +105,15 @@ mod tests {
             let mut gives_up = false;
             while let Some(timer) = timers.pop_due(now) {
                 match timer {
-                    Timer::KillTasks => {
+                    LeaderTimer::KillTasks => {
                         kill.signal_tasks(now, &mut timers);
                         steps.push((now.0, "tasks"));
                     }
-                    Timer::KillShells => {
+                    LeaderTimer::KillShells => {
                         gives_up |= kill.signal_shells(now, config, &mut timers);
                         steps.push((now.0, "shells"));
                     }
-                    Timer::MaxKill => gives_up = true,
+                    LeaderTimer::MaxKill => gives_up = true,
                     other => panic!("{other:?} is none of the escalation's"),
                 }
             }

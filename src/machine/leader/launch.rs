@@ -124,7 +124,7 @@ pub(super) fn adopting_command(cx: Context, start: &StartRequest) -> ShellComman
 fn scripts(cx: Context, start: &StartRequest) -> Option<Scripts> {
     let is_mocked = start.jobspec.as_ref().is_ok_and(|jobspec| jobspec.test.is_some());
     let perilog = cx.config.perilog.as_ref().filter(|_| !is_mocked)?;
-    let place = |script: &config::Script| match script.per_rank {
+    let place = |script: &config::ScriptConfig| match script.per_rank {
         true => Place::EachRank,
         false => Place::FirstRank,
     };

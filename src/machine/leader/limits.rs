@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::failure::Failure;
 use super::kill::Kill;
-use super::rank::{Phase, Rank};
+use super::rank::{Rank, ShellPhase};
 use super::state::{Running, State};
-use super::timer::Timer;
+use super::timer::LeaderTimer;
 use super::{Leader, plural};
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
@@ -69,7 +69,7 @@ impl Leader {
     /// part of its duration gets the delay back (flux-core issue 6781).
     pub(super) fn arm_expiration(&mut self, cx: Context) {
         let State::Running(Running { began, expires }) = &mut self.state else { return };
-        self.timers.cancel(Timer::Expiration);
+        self.timers.cancel(LeaderTimer::Expiration);
         *expires = WallTime::UNSET;
         let (starttime, mut expiration) = (self.start.r.starttime(), self.start.r.expiration());
         if expiration == WallTime::UNSET {
@@ -84,7 +84,7 @@ impl Leader {
         }
         *expires = expiration;
         let left = (expiration - cx.now.wall).max(0.0);
-        self.timers.arm(Timer::Expiration, cx.now.mono + left);
+        self.timers.arm(LeaderTimer::Expiration, cx.now.mono + left);
     }
 
     pub(super) fn handle_barrier_timeout(&mut self, cx: Context, out: &mut Effects) {
@@ -115,7 +115,7 @@ impl Leader {
     pub(super) fn handle_shell_exit_timeout(&mut self, cx: Context, out: &mut Effects) {
         let active = self.ranks.select(|known| known.is_active() && known.is_known());
         if active.is_empty() {
-            self.timers.try_again(Timer::ShellExit, cx.now.mono);
+            self.timers.try_again(LeaderTimer::ShellExit, cx.now.mono);
             return;
         }
         let note = format!(
@@ -153,7 +153,7 @@ impl Leader {
     /// Ends what runs. What is being started is told to end as soon as it runs.
     pub(super) fn abort(&mut self, cx: Context, out: &mut Effects) {
         if self.state.has_shells() {
-            self.timers.cancel(Timer::ShellExit);
+            self.timers.cancel(LeaderTimer::ShellExit);
             self.order_to_conclude(out);
             if !self.is_killing() && self.may_have_shells() {
                 self.signal_running(cx, cx.config.term_signal.number(), out);
@@ -302,5 +302,5 @@ impl Leader {
 /// Whether its shell has to get its first signal. A rank whose shell has had it says why it ends
 /// before it says that it runs.
 fn is_due_first(rank: &Rank) -> bool {
-    rank.phase == Phase::Running && !rank.ended_before
+    rank.phase == ShellPhase::Running && !rank.ended_before
 }

@@ -1,10 +1,10 @@
 //! The beginning: what can be run at all, the guest namespace, and what an earlier leader left.
 
 use super::failure::Failure;
-use super::journal::{Journal, Link};
+use super::journal::{GuestLink, Journal};
 use super::state::{Launching, Listening, Opening, State};
 use super::testexec::RECOVERABLE;
-use super::timer::Timer;
+use super::timer::LeaderTimer;
 use super::{Leader, launch};
 use crate::machine::away::Away;
 use crate::machine::context::Context;
@@ -65,7 +65,7 @@ impl Leader {
             (KvsResult::Opened(result), State::Opening(_)) => self.handle_opened(cx, result, out),
             (KvsResult::Moved(result), State::Moving(_)) => self.handle_moved(cx, result, out),
             (KvsResult::Linked(result), _) => {
-                self.journal.link = Link::Settled;
+                self.journal.link = GuestLink::Settled;
                 if let Err(fault) = result {
                     self.fail(cx, format!("failed to link guest ns: {fault}"), out);
                 }
@@ -88,7 +88,7 @@ impl Leader {
         if away.is_over(cx.now.mono, cx.config.peer_timeout) {
             return self.fail_without_namespace(cx, &fault, out);
         }
-        self.timers.try_again(Timer::Open, cx.now.mono);
+        self.timers.try_again(LeaderTimer::Open, cx.now.mono);
         let level = if is_first { Level::Error } else { Level::Debug };
         out.log(level, format!("{}: cannot open its guest namespace: {fault}", self.id));
     }
@@ -97,13 +97,13 @@ impl Leader {
         let log = &mut self.journal.log;
         let batch = match result {
             Ok(()) => {
-                self.timers.succeed(Timer::Commit);
+                self.timers.succeed(LeaderTimer::Commit);
                 log.take_committed()
             }
             Err(fault) => {
                 let text = format!("{}: exec.eventlog commit failed: {fault}", self.id);
                 out.log(Level::Error, text);
-                if self.timers.try_again(Timer::Commit, cx.now.mono) {
+                if self.timers.try_again(LeaderTimer::Commit, cx.now.mono) {
                     return log.put_back();
                 }
                 // Keeping it on the node would only hold up the job's end.
@@ -122,7 +122,7 @@ impl Leader {
         if let Err(fault) = result {
             let text = format!("{}: moving the guest namespace failed: {fault}", self.id);
             out.log(Level::Error, text);
-            if self.timers.try_again(Timer::Commit, cx.now.mono) {
+            if self.timers.try_again(LeaderTimer::Commit, cx.now.mono) {
                 return self.journal.log.move_again();
             }
         }
@@ -146,7 +146,7 @@ impl Leader {
     /// The first leader of the job: the guest namespace was made.
     fn begin(&mut self, cx: Context, out: &mut Effects) {
         let has_failed = self.failure.is_some();
-        let link = if has_failed { Link::Settled } else { Link::Awaited };
+        let link = if has_failed { GuestLink::Settled } else { GuestLink::Awaited };
         let mut journal = Journal::new(1, link, false, self.run(cx));
         journal.post(ExecEvent::bare(cx.now.wall, "init"));
         if !has_failed {
@@ -191,7 +191,7 @@ impl Leader {
         }
         // The eventlog is the user's: he can have made it shorter.
         let generation = (2 + found.leaders).max(opened.leaders.saturating_add(1));
-        let mut journal = Journal::new(generation, Link::Settled, found.is_done, self.run(cx));
+        let mut journal = Journal::new(generation, GuestLink::Settled, found.is_done, self.run(cx));
         let mut post = |name| journal.post(ExecEvent::bare(cx.now.wall, name));
         if !found.has_init {
             post("init");
@@ -232,7 +232,7 @@ impl Leader {
         } else if let Some(seconds) =
             cx.config.shell_exit_timeout.filter(|_| self.first_shell_ended)
         {
-            self.timers.arm(Timer::ShellExit, cx.now.mono + seconds);
+            self.timers.arm(LeaderTimer::ShellExit, cx.now.mono + seconds);
         }
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::Leader;
-use super::rank::{Phase, Rank};
+use super::rank::{Rank, ShellPhase};
 use super::state::{Launching, State};
 use crate::machine::context::Context;
 use crate::machine::effect::{Effects, Level};
@@ -110,8 +110,8 @@ impl Leader {
         let Some(known) = self.ranks.get_mut(rank) else { return };
         match report {
             Report::Epilog if self.command.scripts.is_some() => {
-                let was_pending = known.phase == Phase::Pending;
-                if was_pending || matches!(known.phase, Phase::Exited(_)) {
+                let was_pending = known.phase == ShellPhase::Pending;
+                if was_pending || matches!(known.phase, ShellPhase::Exited(_)) {
                     known.set_epilog();
                 }
                 // Only of a job that has failed an epilog can follow the prolog.
@@ -190,7 +190,7 @@ impl Leader {
 
     /// Ranks whose epilogs the job waits for.
     pub(super) fn epilog_ranks(&self) -> Idset {
-        self.ranks.select(|known| matches!(known.phase, Phase::Epilog(_)))
+        self.ranks.select(|known| matches!(known.phase, ShellPhase::Epilog(_)))
     }
 
     /// The administrator does not want the job to wait for scripts on these ranks any more.

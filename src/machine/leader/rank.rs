@@ -8,20 +8,20 @@ use crate::proto::{BrokerRank, Idset, WaitStatus};
 
 /// How far one rank's shell is.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) enum Phase {
+pub(super) enum ShellPhase {
     #[default]
     Pending,
     Running,
-    Exited(End),
+    Exited(ShellEnd),
     /// Nothing is left of it, or it never was, and the rank's epilog runs.
-    Epilog(End),
+    Epilog(ShellEnd),
     /// Nothing is left of it, or nothing more can be learned.
-    Gone(End),
+    Gone(ShellEnd),
 }
 
 /// What is known of a shell that does not run any more, or never did.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct End {
+pub(super) struct ShellEnd {
     /// It was seen running, once.
     has_run: bool,
     /// Its status, if its agent saw one.
@@ -64,7 +64,7 @@ pub(super) struct LoggedStream {
 /// One rank of the job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Rank {
-    pub(super) phase: Phase,
+    pub(super) phase: ShellPhase,
     pub(super) heard: Heard,
     /// Nobody looks after it at the moment.
     pub(super) away: Option<Away>,
@@ -81,7 +81,7 @@ pub(super) struct Rank {
 impl Rank {
     /// The shell runs, as far as is known.
     pub(super) fn is_active(&self) -> bool {
-        matches!(self.phase, Phase::Pending | Phase::Running)
+        matches!(self.phase, ShellPhase::Pending | ShellPhase::Running)
     }
 
     pub(super) fn is_heard(&self) -> bool {
@@ -90,17 +90,17 @@ impl Rank {
 
     /// Its agent, which has the request, has not told that its shell runs.
     pub(super) fn has_never_run(&self) -> bool {
-        self.phase == Phase::Pending && self.heard != Heard::Unsure && self.away.is_none()
+        self.phase == ShellPhase::Pending && self.heard != Heard::Unsure && self.away.is_none()
     }
 
     /// Something of its shell may be left.
     pub(super) fn is_unsettled(&self) -> bool {
-        !matches!(self.phase, Phase::Epilog(_) | Phase::Gone(_))
+        !matches!(self.phase, ShellPhase::Epilog(_) | ShellPhase::Gone(_))
     }
 
     /// Its prolog has not ended, as far as the job waits for it.
     pub(super) fn is_in_prolog(&self) -> bool {
-        self.phase == Phase::Pending && self.scripts.is_prolog_awaited()
+        self.phase == ShellPhase::Pending && self.scripts.is_prolog_awaited()
     }
 
     /// Whether its shell is active can be said.
@@ -109,39 +109,41 @@ impl Rank {
     }
 
     pub(super) fn is_gone(&self) -> bool {
-        matches!(self.phase, Phase::Gone(_))
+        matches!(self.phase, ShellPhase::Gone(_))
     }
 
     /// Its shell was seen running. Returns whether it is one that was expected.
     pub(super) fn set_running(&mut self) -> bool {
         match &mut self.phase {
-            Phase::Pending => {
-                self.phase = Phase::Running;
+            ShellPhase::Pending => {
+                self.phase = ShellPhase::Running;
                 return true;
             }
-            Phase::Running => (),
-            Phase::Exited(end) | Phase::Epilog(end) | Phase::Gone(end) => end.has_run = true,
+            ShellPhase::Running => (),
+            ShellPhase::Exited(end) | ShellPhase::Epilog(end) | ShellPhase::Gone(end) => {
+                end.has_run = true
+            }
         }
         false
     }
 
     /// Its shell has ended, with this status if its agent saw one.
     pub(super) fn set_exited(&mut self, status: Option<WaitStatus>) {
-        self.phase = Phase::Exited(End { status, ..self.end() });
+        self.phase = ShellPhase::Exited(ShellEnd { status, ..self.end() });
     }
 
     /// An earlier leader has released it: its shell has run, and nothing more is known of that.
     pub(super) fn set_released(&mut self) {
-        self.phase = Phase::Exited(End { has_run: true, status: None });
+        self.phase = ShellPhase::Exited(ShellEnd { has_run: true, status: None });
     }
 
     /// The epilog runs.
     pub(super) fn set_epilog(&mut self) {
-        self.phase = Phase::Epilog(self.end());
+        self.phase = ShellPhase::Epilog(self.end());
     }
 
     pub(super) fn set_gone(&mut self) {
-        self.phase = Phase::Gone(self.end());
+        self.phase = ShellPhase::Gone(self.end());
         if self.heard == Heard::Nothing {
             self.heard = Heard::Known;
         }
@@ -154,11 +156,11 @@ impl Rank {
     }
 
     /// Its end, as it would be if nothing more were heard.
-    fn end(&self) -> End {
+    fn end(&self) -> ShellEnd {
         match self.phase {
-            Phase::Pending => End::default(),
-            Phase::Running => End { has_run: true, status: None },
-            Phase::Exited(end) | Phase::Epilog(end) | Phase::Gone(end) => end,
+            ShellPhase::Pending => ShellEnd::default(),
+            ShellPhase::Running => ShellEnd { has_run: true, status: None },
+            ShellPhase::Exited(end) | ShellPhase::Epilog(end) | ShellPhase::Gone(end) => end,
         }
     }
 }

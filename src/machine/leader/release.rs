@@ -4,7 +4,7 @@
 //! [`PROMPT_RELEASES`] the pause doubles each time. So the number of messages to rank 0 does not
 //! grow with the job's ranks.
 
-use super::timer::{Timer, TimerTable};
+use super::timer::{LeaderTimer, TimerTable};
 use crate::machine::mono_time::MonoTime;
 use crate::proto::{Idset, ReleasedRanks};
 
@@ -35,10 +35,10 @@ impl Release {
 
     /// A rank is gone: it is released soon.
     pub(super) fn arm(&mut self, now: MonoTime, timers: &mut TimerTable) {
-        if !timers.is_armed(Timer::Release) {
+        if !timers.is_armed(LeaderTimer::Release) {
             let doublings = (self.count + 1).saturating_sub(PROMPT_RELEASES).min(16);
             let pause = FIRST_PAUSE * f64::from(1u32 << doublings);
-            timers.arm(Timer::Release, now + pause.min(PAUSE_MAX));
+            timers.arm(LeaderTimer::Release, now + pause.min(PAUSE_MAX));
         }
     }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::exits::Exits;
-use super::rank::{Heard, Phase};
-use super::timer::Timer;
+use super::rank::{Heard, ShellPhase};
+use super::timer::LeaderTimer;
 use super::{Leader, barrier::Entered};
 use crate::machine::context::Context;
 use crate::machine::effect::Effects;
@@ -65,7 +65,7 @@ impl Leader {
     ) {
         self.listen(cx, rank, report);
         let Some(known) = self.ranks.get_mut(rank) else { return };
-        let (is_pending, is_active) = (known.phase == Phase::Pending, known.is_active());
+        let (is_pending, is_active) = (known.phase == ShellPhase::Pending, known.is_active());
         match report {
             Report::Barrier { entered, found, passed } => {
                 self.enter_barrier(cx, rank, (*entered, *found, *passed), out);
@@ -172,7 +172,7 @@ impl Leader {
         };
         let is_known = is_heard && known.is_known();
         if was_away {
-            self.timers.succeed(Timer::Retry);
+            self.timers.succeed(LeaderTimer::Retry);
         }
         if was_away && is_heard {
             self.spare_shells(cx);
@@ -186,9 +186,9 @@ impl Leader {
     /// leader shell has ended, and has as long to end as it would have had.
     fn allow_time_to_end(&mut self, cx: Context) {
         if let Some(seconds) = cx.config.shell_exit_timeout
-            && self.timers.is_armed(Timer::ShellExit)
+            && self.timers.is_armed(LeaderTimer::ShellExit)
         {
-            self.timers.postpone(Timer::ShellExit, cx.now.mono + seconds);
+            self.timers.postpone(LeaderTimer::ShellExit, cx.now.mono + seconds);
         }
     }
 
@@ -196,7 +196,7 @@ impl Leader {
     fn handle_lost_record(&mut self, cx: Context, rank: BrokerRank, output: bool) {
         if self.barrier.set_unknown(rank) {
             // The clock is for shells that do not come, and this one may have come and gone.
-            self.timers.cancel(Timer::Barrier);
+            self.timers.cancel(LeaderTimer::Barrier);
         }
         if output {
             self.log_lost_output(cx, rank, "its file on the node was lost");
@@ -231,14 +231,14 @@ impl Leader {
         }
         match self.barrier.enter(rank, entered) {
             Entered::Complete(count) => {
-                self.timers.cancel(Timer::Barrier);
+                self.timers.cancel(LeaderTimer::Barrier);
                 self.order(self.start.r.ranks(), &Order::Barrier { count, failed: false }, out);
             }
             Entered::Failed => self.fail_barrier(&rank.into(), out),
             Entered::First => {
                 let timeout = self.jobspec.barrier_timeout.or(cx.config.barrier_timeout);
                 if let Some(seconds) = timeout.filter(|seconds| *seconds > 0.0) {
-                    self.timers.arm(Timer::Barrier, cx.now.mono + seconds);
+                    self.timers.arm(LeaderTimer::Barrier, cx.now.mono + seconds);
                 }
             }
             Entered::Waiting => (),

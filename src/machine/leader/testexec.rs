@@ -4,9 +4,9 @@
 //! leader finds in the exec eventlog when it began.
 
 use super::Leader;
-use super::rank::{Heard, Phase};
+use super::rank::{Heard, ShellPhase};
 use super::state::{Launching, State};
-use super::timer::Timer;
+use super::timer::LeaderTimer;
 use crate::machine::context::Context;
 use crate::machine::effect::Effects;
 use crate::machine::event::{Credential, Fault};
@@ -59,7 +59,7 @@ impl Leader {
         for known in self.ranks.values_mut() {
             known.heard = Heard::Known;
             if begins {
-                known.phase = Phase::Running;
+                known.phase = ShellPhase::Running;
             }
         }
         if begins {
@@ -84,7 +84,7 @@ impl Leader {
             return self.end_test(cx, status);
         }
         if let Some(left) = left {
-            self.timers.arm(Timer::Test, cx.now.mono + left);
+            self.timers.arm(LeaderTimer::Test, cx.now.mono + left);
         }
         if fails && self.failure.is_none() {
             self.fail(cx, "mock run exception generated", out);
@@ -104,7 +104,7 @@ impl Leader {
             State::Running(_) => true,
             _ => return,
         };
-        self.timers.cancel(Timer::Test);
+        self.timers.cancel(LeaderTimer::Test);
         let status = has_begun.then_some(status);
         self.status.add(status.unwrap_or_default());
         for rank in self.ranks.active().ranks().collect::<Vec<BrokerRank>>() {

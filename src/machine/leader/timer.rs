@@ -9,7 +9,7 @@ use crate::machine::{COMMIT_PAUSE, COMMIT_TRIES};
 /// Timers of one job's leader. Of two that are due at the same moment the one that stands first fires
 /// first: tasks are signalled before their shells.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum Timer {
+pub(super) enum LeaderTimer {
     /// When the first shell barrier has not completed in time.
     Barrier,
     /// When a failed commit is tried again.
@@ -42,7 +42,7 @@ pub(super) enum Timer {
     Test,
 }
 
-impl Timer {
+impl LeaderTimer {
     /// For what is tried again until it succeeds: the first pause and the longest, in seconds (they
     /// double), and how often it is tried in a row.
     fn tries(self) -> (f64, f64, u32) {
@@ -59,18 +59,18 @@ impl Timer {
 /// When each timer fires, in monotonic seconds, and what was tried in vain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct TimerTable {
-    due: BTreeMap<Timer, MonoTime>,
-    failures: BTreeMap<Timer, u32>,
+    due: BTreeMap<LeaderTimer, MonoTime>,
+    failures: BTreeMap<LeaderTimer, u32>,
 }
 
 impl TimerTable {
-    pub(super) fn arm(&mut self, timer: Timer, at: MonoTime) {
+    pub(super) fn arm(&mut self, timer: LeaderTimer, at: MonoTime) {
         self.due.insert(timer, at);
     }
 
     /// Something has failed, or was not answered. Returns whether it is tried again after a pause: not
     /// if this was the last try.
-    pub(super) fn try_again(&mut self, timer: Timer, now: MonoTime) -> bool {
+    pub(super) fn try_again(&mut self, timer: LeaderTimer, now: MonoTime) -> bool {
         if self.is_armed(timer) {
             return true;
         }
@@ -87,26 +87,26 @@ impl TimerTable {
     }
 
     /// What was tried has succeeded: the next pause is the first one again.
-    pub(super) fn succeed(&mut self, timer: Timer) {
+    pub(super) fn succeed(&mut self, timer: LeaderTimer) {
         self.failures.remove(&timer);
     }
 
     /// Arms a timer, or has it go off no earlier than this.
-    pub(super) fn postpone(&mut self, timer: Timer, at: MonoTime) {
+    pub(super) fn postpone(&mut self, timer: LeaderTimer, at: MonoTime) {
         let at = self.due.get(&timer).map_or(at, |armed| at.max(*armed));
         self.arm(timer, at);
     }
 
-    pub(super) fn cancel(&mut self, timer: Timer) {
+    pub(super) fn cancel(&mut self, timer: LeaderTimer) {
         self.due.remove(&timer);
     }
 
     /// Cancels all but one.
-    pub(super) fn keep_only(&mut self, timer: Timer) {
+    pub(super) fn keep_only(&mut self, timer: LeaderTimer) {
         self.due.retain(|armed, _| *armed == timer);
     }
 
-    pub(super) fn is_armed(&self, timer: Timer) -> bool {
+    pub(super) fn is_armed(&self, timer: LeaderTimer) -> bool {
         self.due.contains_key(&timer)
     }
 
@@ -115,7 +115,7 @@ impl TimerTable {
     }
 
     /// Takes the earliest timer that is due.
-    pub(super) fn pop_due(&mut self, now: MonoTime) -> Option<Timer> {
+    pub(super) fn pop_due(&mut self, now: MonoTime) -> Option<LeaderTimer> {
         let due = self.due.iter().filter(|(_, at)| **at <= now);
         let timer = *due.min_by_key(|(_, at)| *at)?.0;
         self.cancel(timer);
@@ -130,20 +130,20 @@ mod tests {
     #[test]
     fn due_timers_come_out_in_order_and_once() {
         let mut table = TimerTable::default();
-        table.arm(Timer::Retry, MonoTime(3.0));
-        table.arm(Timer::Barrier, MonoTime(5.0));
-        table.arm(Timer::KillShells, MonoTime(1.0));
+        table.arm(LeaderTimer::Retry, MonoTime(3.0));
+        table.arm(LeaderTimer::Barrier, MonoTime(5.0));
+        table.arm(LeaderTimer::KillShells, MonoTime(1.0));
         assert_eq!(table.next(), Some(MonoTime(1.0)));
-        assert_eq!(table.pop_due(MonoTime(3.0)), Some(Timer::KillShells));
-        assert_eq!(table.pop_due(MonoTime(3.0)), Some(Timer::Retry));
+        assert_eq!(table.pop_due(MonoTime(3.0)), Some(LeaderTimer::KillShells));
+        assert_eq!(table.pop_due(MonoTime(3.0)), Some(LeaderTimer::Retry));
         assert_eq!(table.pop_due(MonoTime(3.0)), None);
-        assert!(table.is_armed(Timer::Barrier));
-        table.cancel(Timer::Barrier);
+        assert!(table.is_armed(LeaderTimer::Barrier));
+        table.cancel(LeaderTimer::Barrier);
         assert_eq!(table.next(), None);
     }
 
     /// Tries in vain, one as soon as the other, and returns when each was.
-    fn try_in_vain(table: &mut TimerTable, timer: Timer, times: usize) -> Vec<f64> {
+    fn try_in_vain(table: &mut TimerTable, timer: LeaderTimer, times: usize) -> Vec<f64> {
         let mut now = 0.0;
         let mut tried = Vec::new();
         while tried.len() < times && table.try_again(timer, MonoTime(now)) {
@@ -158,18 +158,18 @@ mod tests {
     #[test]
     fn pauses_double_up_to_the_longest_and_begin_anew_after_a_success() {
         let mut table = TimerTable::default();
-        let tried = try_in_vain(&mut table, Timer::Retry, 8);
+        let tried = try_in_vain(&mut table, LeaderTimer::Retry, 8);
         let pauses = tried.iter().zip(&tried[1..]).map(|(a, b)| ((b - a) * 10.0).round());
         assert_eq!(pauses.collect::<Vec<_>>(), [2.0, 4.0, 8.0, 16.0, 32.0, 50.0, 50.0]);
-        table.succeed(Timer::Retry);
-        assert_eq!(try_in_vain(&mut table, Timer::Retry, 2), [0.1, 0.1 + 0.2]);
+        table.succeed(LeaderTimer::Retry);
+        assert_eq!(try_in_vain(&mut table, LeaderTimer::Retry, 2), [0.1, 0.1 + 0.2]);
     }
 
     #[test]
     fn what_has_a_limit_is_given_up_and_counted_anew() {
         let mut table = TimerTable::default();
         for _ in 0..2 {
-            assert_eq!(try_in_vain(&mut table, Timer::Commit, 9), [1.0, 2.0, 3.0, 4.0]);
+            assert_eq!(try_in_vain(&mut table, LeaderTimer::Commit, 9), [1.0, 2.0, 3.0, 4.0]);
         }
     }
 }

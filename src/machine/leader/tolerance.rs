@@ -6,7 +6,7 @@
 //! it comes up, and drains them.
 
 use super::Leader;
-use super::timer::Timer;
+use super::timer::LeaderTimer;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Fault, Role};
@@ -67,7 +67,7 @@ impl Leader {
         if news.is_empty() {
             return true;
         }
-        if self.told.asked.is_none() && !self.timers.is_armed(Timer::Tell) {
+        if self.told.asked.is_none() && !self.timers.is_armed(LeaderTimer::Tell) {
             let reasons = self.reasons(&news).map(str::to_string).collect();
             let nodes = Box::new(DegradedNodes::new(&self.start.r, news.clone(), reasons));
             out.push(Effect::Tell { asker: Role::Leader, id: self.id, nodes });
@@ -101,7 +101,7 @@ impl Leader {
             Err(fault) => {
                 let text = format!("{}: cannot post node-degraded: {fault}", self.id);
                 out.log(Level::Error, text);
-                self.timers.try_again(Timer::Tell, cx.now.mono);
+                self.timers.try_again(LeaderTimer::Tell, cx.now.mono);
             }
         }
         self.advance(cx, out);

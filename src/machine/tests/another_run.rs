@@ -1,7 +1,7 @@
 //! An id that was given to two runs of a job.
 
 use super::perilog::{perilog, preparing, world};
-use crate::config::Perilog;
+use crate::config::PerilogConfig;
 use crate::machine::Event;
 use crate::port::supervisor::{SupervisorEvent, UnitEvent};
 use crate::proto::{Stage, WaitStatus};
@@ -26,7 +26,7 @@ fn what_happens_to_a_script_of_another_run_does_not_happen_to_this_one() {
 /// Simulator seed 850010928. Its record would stay, and its name with it.
 #[test]
 fn the_record_of_another_runs_script_goes_when_nothing_of_it_is_left() {
-    let mut world = world(1, Perilog { prolog: None, ..perilog() });
+    let mut world = world(1, PerilogConfig { prolog: None, ..perilog() });
     world.start("0", false);
     world.all_started(0..1);
     let other = world.unit_of_stage(0, Stage::Prolog);

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::perilog::{perilog, world};
 use super::{JOB, World, facts, start, start_event};
-use crate::config::Perilog;
+use crate::config::PerilogConfig;
 use crate::machine::{Credential, Event, Node};
 use crate::port::supervisor::UnitEvent;
 use crate::proto::{
@@ -16,7 +16,7 @@ const DONE: WaitStatus = WaitStatus(0);
 
 /// A job on four ranks whose prologs run. It says that it tolerates so many degraded nodes.
 fn preparing(tolerance: u32, max_tolerance: u32) -> World {
-    let mut world = world(4, Perilog { max_tolerance, ..perilog() });
+    let mut world = world(4, PerilogConfig { max_tolerance, ..perilog() });
     let mut request = start("0-3", false);
     request["jobspec"] = json!({ "attributes": { "system": { "exec": {
         "prolog-tolerance": tolerance } } } });

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{JOB, World, start, start_event};
-use crate::config::{Config, Perilog, Script};
+use crate::config::{Config, PerilogConfig, ScriptConfig};
 use crate::machine::mono_time::MonoTime;
 use crate::machine::{Event, Now};
 use crate::port::supervisor::{StartFailure, UnitEvent, UnitRecord};
@@ -15,8 +15,8 @@ use crate::proto::{
 const FAILED: WaitStatus = WaitStatus(1 << 8);
 const DONE: WaitStatus = WaitStatus(0);
 
-fn script(name: &str) -> Script {
-    Script {
+fn script(name: &str) -> ScriptConfig {
+    ScriptConfig {
         command: vec![format!("/etc/{name}")],
         under_imp: false,
         timeout: (name == "prolog").then_some(100.0),
@@ -26,16 +26,20 @@ fn script(name: &str) -> Script {
     }
 }
 
-pub(super) fn perilog() -> Perilog {
-    Perilog { prolog: Some(script("prolog")), epilog: Some(script("epilog")), ..Perilog::default() }
+pub(super) fn perilog() -> PerilogConfig {
+    PerilogConfig {
+        prolog: Some(script("prolog")),
+        epilog: Some(script("epilog")),
+        ..PerilogConfig::default()
+    }
 }
 
-pub(super) fn world(size: usize, perilog: Perilog) -> World {
+pub(super) fn world(size: usize, perilog: PerilogConfig) -> World {
     World::with(size, Config { fanout: 2, perilog: Some(perilog), ..Config::default() })
 }
 
 /// A job on all ranks whose prologs run.
-pub(super) fn preparing(size: usize, perilog: Perilog) -> World {
+pub(super) fn preparing(size: usize, perilog: PerilogConfig) -> World {
     let mut world = world(size, perilog);
     let ranks: Idset = (0..size as u32).collect();
     world.start(&ranks.to_string(), false);
@@ -44,7 +48,7 @@ pub(super) fn preparing(size: usize, perilog: Perilog) -> World {
 }
 
 /// A job on all ranks whose shells run.
-pub(super) fn running(size: usize, perilog: Perilog) -> World {
+pub(super) fn running(size: usize, perilog: PerilogConfig) -> World {
     let mut world = preparing(size, perilog);
     (0..size).for_each(|rank| world.script_exited(rank, Stage::Prolog, DONE));
     world.pass(0.05);
@@ -216,8 +220,8 @@ fn a_job_that_is_canceled_has_its_prologs_end_and_drains_nobody() {
 
 #[test]
 fn a_prolog_that_is_not_to_be_canceled_is_waited_for() {
-    let prolog = Script { cancel_on_exception: false, ..script("prolog") };
-    let mut world = preparing(1, Perilog { prolog: Some(prolog), epilog: None, ..perilog() });
+    let prolog = ScriptConfig { cancel_on_exception: false, ..script("prolog") };
+    let mut world = preparing(1, PerilogConfig { prolog: Some(prolog), epilog: None, ..perilog() });
     world.cancel();
     world.pass(50.0);
     assert_eq!((world.signals.len(), world.is_released()), (0, false));
@@ -309,7 +313,7 @@ fn an_epilog_that_fails_drains_its_node_and_does_not_change_the_result() {
 
 #[test]
 fn an_epilog_past_its_limit_drains_its_rank_alone() {
-    let perilog = Perilog { epilog_limit: Some(30.0), ..perilog() };
+    let perilog = PerilogConfig { epilog_limit: Some(30.0), ..perilog() };
     let mut world = running(2, perilog);
     for rank in 0..2 {
         world.exited(rank, DONE);
@@ -329,7 +333,7 @@ fn an_epilog_past_its_limit_drains_its_rank_alone() {
 
 #[test]
 fn epilogs_can_wait_for_the_last_shell_of_the_job() {
-    let mut world = running(2, Perilog { epilogs_together: true, ..perilog() });
+    let mut world = running(2, PerilogConfig { epilogs_together: true, ..perilog() });
     world.exited(0, DONE);
     world.pass(1.0);
     assert!(!world.units().contains(&"epilog-0".to_string()));
@@ -343,9 +347,15 @@ fn epilogs_can_wait_for_the_last_shell_of_the_job() {
 
 #[test]
 fn a_script_for_the_whole_job_runs_on_its_first_rank() {
-    let once = |name| Some(Script { per_rank: false, ..script(name) });
-    let mut world =
-        world(3, Perilog { prolog: once("prolog"), epilog: once("epilog"), ..Perilog::default() });
+    let once = |name| Some(ScriptConfig { per_rank: false, ..script(name) });
+    let mut world = world(
+        3,
+        PerilogConfig {
+            prolog: once("prolog"),
+            epilog: once("epilog"),
+            ..PerilogConfig::default()
+        },
+    );
     world.start("1-2", false);
     world.pass(0.05);
     assert_eq!(world.units(), ["prolog-1"]);

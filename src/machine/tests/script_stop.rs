@@ -121,7 +121,7 @@ fn so_is_one_that_ended_while_its_broker_was_stopped() {
 #[test]
 fn so_is_an_epilog_that_ended_within_its_limit() {
     for has_ended in [false, true] {
-        let config = crate::config::Perilog { epilog_limit: Some(20.0), ..perilog() };
+        let config = crate::config::PerilogConfig { epilog_limit: Some(20.0), ..perilog() };
         let mut world = running(2, config);
         world.make_lasting(1);
         (0..2).for_each(|rank| world.exited(rank, WaitStatus(0)));

@@ -4,7 +4,7 @@ use crate::proto::UnitName;
 
 use super::super::backend::BackendEvent;
 use super::Tracker;
-use super::messages::{Answer, Call, Refusal};
+use super::messages::{Call, CallAnswer, Refusal};
 use super::units::{Phase, Watched};
 
 /// How far the unit's removal is.
@@ -188,7 +188,11 @@ impl Tracker {
         }
     }
 
-    pub(super) fn handle_stop_answer(&mut self, unit: &UnitName, answer: Result<Answer, Refusal>) {
+    pub(super) fn handle_stop_answer(
+        &mut self,
+        unit: &UnitName,
+        answer: Result<CallAnswer, Refusal>,
+    ) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         match answer {
             Ok(_) => {

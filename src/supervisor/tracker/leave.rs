@@ -5,7 +5,7 @@
 
 use super::super::backend::BackendEvent;
 use super::Tracker;
-use super::messages::{Answer, Call, Refusal};
+use super::messages::{Call, CallAnswer, Refusal};
 use super::units::Phase;
 use crate::proto::UnitName;
 
@@ -47,11 +47,11 @@ impl Tracker {
         &mut self,
         unit: &UnitName,
         pid: u32,
-        answer: Result<Answer, Refusal>,
+        answer: Result<CallAnswer, Refusal>,
     ) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         match answer {
-            Ok(Answer::Properties(told)) => {
+            Ok(CallAnswer::Properties(told)) => {
                 let runs = told.main_pid == Some(pid) && told.main_code == Some(0);
                 let group = told.control_group.filter(|group| runs && !group.is_empty());
                 if let Some(group) = group.filter(|_| watched.phase == Phase::Running) {

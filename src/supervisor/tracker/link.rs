@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::proto::UnitName;
 
 use super::Tracker;
-use super::messages::{Answer, Call, Refusal};
+use super::messages::{Call, CallAnswer, Refusal};
 use super::units::{Phase, Watched};
 
 /// The state of the link.
@@ -97,13 +97,13 @@ impl Tracker {
         self.ask(Call::List);
     }
 
-    pub(super) fn handle_list(&mut self, answer: Result<Answer, Refusal>) {
+    pub(super) fn handle_list(&mut self, answer: Result<CallAnswer, Refusal>) {
         // The list is asked for again when systemd is back on the bus.
         if self.link != Link::Listing {
             return;
         }
         let names = match answer {
-            Ok(Answer::Listed(names)) => names,
+            Ok(CallAnswer::Listed(names)) => names,
             Ok(other) => return self.handle_missing_list(&format!("{other:?}")),
             Err(refusal) if refusal.is_quota() => {
                 tracing::warn!(%refusal, "list of units refused, trying again");

@@ -206,7 +206,7 @@ pub enum News {
         /// The call's number.
         number: u64,
         /// What was answered.
-        answer: Result<Answer, Refusal>,
+        answer: Result<CallAnswer, Refusal>,
     },
     /// A unit's properties have changed.
     Changed {
@@ -240,7 +240,7 @@ pub enum News {
 
 /// An answer that is not an error.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Answer {
+pub enum CallAnswer {
     /// To [`Call::ControlGroup`] and [`Call::SeenGroup`].
     ControlGroup(String),
     /// To calls that only do something.

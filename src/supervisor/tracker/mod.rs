@@ -56,7 +56,7 @@ use link::{Hearing, Link};
 use patience::Patience;
 use units::{Phase, Watched};
 
-pub use messages::{Active, Answer, Ask, Call, Changes, News, Refusal};
+pub use messages::{Active, Ask, Call, CallAnswer, Changes, News, Refusal};
 
 /// How many starts wait while systemd is unreachable. More are refused.
 const WAITING_MAX: usize = 4096;

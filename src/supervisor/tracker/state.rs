@@ -11,7 +11,7 @@ const EXEC_FAILURES: std::ops::RangeInclusive<i32> = 200..=245;
 
 /// The properties of a unit that matter here.
 #[derive(Clone, Debug, Default)]
-pub(super) struct State {
+pub(super) struct UnitState {
     active: Active,
     /// The unit has been active: the program was executed.
     was_active: bool,
@@ -45,7 +45,7 @@ pub(super) enum Outcome {
     Started(Started),
 }
 
-impl State {
+impl UnitState {
     /// Take over properties of any interface.
     pub(super) fn apply(&mut self, changes: Changes) {
         fn set<T>(field: &mut T, change: Option<T>) {
@@ -149,8 +149,8 @@ impl State {
 mod tests {
     use super::*;
 
-    fn main(active: Active, code: i32, status: i32) -> State {
-        let mut state = State::default();
+    fn main(active: Active, code: i32, status: i32) -> UnitState {
+        let mut state = UnitState::default();
         state.apply(Changes {
             active: Some(active),
             main_pid: Some(7),
@@ -174,7 +174,7 @@ mod tests {
         let mut quick = main(Active::Failed, 1, 203);
         quick.was_active = true;
         assert_eq!(quick.start_outcome(false), started(), "the program's own 203");
-        let unforked = State { active: Active::Failed, ..State::default() };
+        let unforked = UnitState { active: Active::Failed, ..UnitState::default() };
         assert_eq!(unforked.start_outcome(false), Outcome::Failed(None));
         assert_eq!(main(Active::Active, 0, 0).start_outcome(false), started());
     }

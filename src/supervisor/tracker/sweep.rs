@@ -2,7 +2,7 @@
 //! of them bring a user manager down.
 
 use super::Tracker;
-use super::messages::{Answer, Call, Refusal};
+use super::messages::{Call, CallAnswer, Refusal};
 use crate::proto::UnitName;
 
 /// How often systemd may refuse to forget one unit before the next list. A quota of the bus does not
@@ -22,7 +22,11 @@ impl Tracker {
         }
     }
 
-    pub(super) fn handle_sweep_answer(&mut self, unit: UnitName, answer: Result<Answer, Refusal>) {
+    pub(super) fn handle_sweep_answer(
+        &mut self,
+        unit: UnitName,
+        answer: Result<CallAnswer, Refusal>,
+    ) {
         match answer {
             Err(refusal) if !refusal.is_no_unit() && !refusal.is_absence() => {
                 tracing::warn!(%unit, %refusal, "systemd does not reset a failed unit");

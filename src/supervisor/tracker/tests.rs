@@ -42,7 +42,7 @@ impl Talk {
             match ask.call {
                 Call::Patience => {}
                 Call::SeenGroup(_) => {
-                    let answer = Ok(Answer::ControlGroup(self.seen.clone()));
+                    let answer = Ok(CallAnswer::ControlGroup(self.seen.clone()));
                     self.tracker.handle_news(News::Answer { number: ask.number, answer });
                 }
                 _ => self.asks.push(ask),
@@ -61,7 +61,7 @@ impl Talk {
     }
 
     #[track_caller]
-    fn answer(&mut self, call: &Call, answer: Result<Answer, Refusal>) {
+    fn answer(&mut self, call: &Call, answer: Result<CallAnswer, Refusal>) {
         let number = self.asked(call);
         self.tracker.handle_news(News::Answer { number, answer });
     }
@@ -77,7 +77,7 @@ impl Talk {
     fn listed(&mut self, units: &[&UnitName]) {
         let number = self.list();
         let names = units.iter().map(ToString::to_string).collect();
-        self.tracker.handle_news(News::Answer { number, answer: Ok(Answer::Listed(names)) });
+        self.tracker.handle_news(News::Answer { number, answer: Ok(CallAnswer::Listed(names)) });
     }
 
     #[track_caller]
@@ -91,7 +91,7 @@ impl Talk {
     /// Answer the two calls for properties, as systemd does: with all properties.
     #[track_caller]
     fn looked(&mut self, unit: &UnitName, all: &Changes) {
-        let properties = || Ok(Answer::Properties(all.clone()));
+        let properties = || Ok(CallAnswer::Properties(all.clone()));
         self.answer(&Call::Service(unit.clone()), properties());
         self.answer(&Call::Unit(unit.clone()), properties());
     }
@@ -113,7 +113,7 @@ impl Talk {
     #[track_caller]
     fn run(&mut self, unit: &UnitName) {
         self.start(unit);
-        self.answer(&Call::Start(unit.clone()), Ok(Answer::Done));
+        self.answer(&Call::Start(unit.clone()), Ok(CallAnswer::Done));
         self.changed(unit, running("a"));
         self.event(started(unit, "a"));
         self.asked(&Call::ReadBack(unit.clone()));
@@ -218,7 +218,7 @@ fn exit(unit: &UnitName, code: i32) -> BackendEvent {
 fn a_unit_from_start_to_end() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.start(&unit);
-    talk.answer(&Call::Start(unit.clone()), Ok(Answer::Done));
+    talk.answer(&Call::Start(unit.clone()), Ok(CallAnswer::Done));
     let forked =
         Changes { active: Some(Active::Activating), was_active: Some(false), ..running("a") };
     talk.changed(&unit, forked);
@@ -231,8 +231,8 @@ fn a_unit_from_start_to_end() {
 
     talk.tracker.collect(&unit);
     let group = "/real".to_string();
-    talk.answer(&Call::ControlGroup(unit.clone()), Ok(Answer::ControlGroup(group.clone())));
-    talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
+    talk.answer(&Call::ControlGroup(unit.clone()), Ok(CallAnswer::ControlGroup(group.clone())));
+    talk.answer(&Call::Stop(unit.clone()), Ok(CallAnswer::Done));
     talk.nothing_asked();
     talk.changed(&unit, inactive());
     talk.asked(&Call::IsEmpty { unit: unit.clone(), group, is_down: true });
@@ -252,9 +252,9 @@ fn a_failed_unit_is_reset() {
     talk.changed(&unit, exited(3));
     talk.event(exit(&unit, 3));
     talk.tracker.collect(&unit);
-    let no_group = Ok(Answer::ControlGroup(String::new()));
+    let no_group = Ok(CallAnswer::ControlGroup(String::new()));
     talk.answer(&Call::ControlGroup(unit.clone()), no_group);
-    talk.answer(&Call::Reset(unit.clone()), Ok(Answer::Done));
+    talk.answer(&Call::Reset(unit.clone()), Ok(CallAnswer::Done));
     talk.asked(&Call::IsEmpty { unit: unit.clone(), group: String::new(), is_down: true });
     talk.tracker.handle_news(News::Emptied { unit: unit.clone() });
     talk.event(BackendEvent::Empty(unit));
@@ -264,7 +264,7 @@ fn a_failed_unit_is_reset() {
 fn a_program_that_cannot_be_executed() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.start(&unit);
-    talk.answer(&Call::Start(unit.clone()), Ok(Answer::Done));
+    talk.answer(&Call::Start(unit.clone()), Ok(CallAnswer::Done));
     talk.changed(&unit, Changes { was_active: Some(false), ..exited(203) });
     let message = "Some(203)".to_string();
     talk.event(BackendEvent::Failed { unit: unit.clone(), errnum: libc::ENOENT, message });
@@ -273,8 +273,8 @@ fn a_program_that_cannot_be_executed() {
 
     // This is not the answer to the stop of the next unit of that name.
     talk.start(&unit);
-    talk.tracker.handle_news(News::Answer { number: reset, answer: Ok(Answer::Done) });
-    talk.answer(&Call::Start(unit.clone()), Ok(Answer::Done));
+    talk.tracker.handle_news(News::Answer { number: reset, answer: Ok(CallAnswer::Done) });
+    talk.answer(&Call::Start(unit.clone()), Ok(CallAnswer::Done));
     talk.changed(&unit, exited(0));
     talk.event(started(&unit, "a"));
     talk.event(exit(&unit, 0));
@@ -291,7 +291,7 @@ fn few_starts_are_in_flight() {
         talk.tracker.start(&spec(&unit(job)), &output());
     }
     talk.asked(&Call::Watch(unit(1)));
-    talk.answer(&Call::Start(unit(1)), Ok(Answer::Done));
+    talk.answer(&Call::Start(unit(1)), Ok(CallAnswer::Done));
     talk.asked(&Call::Watch(unit(2)));
     talk.asked(&Call::Start(unit(2)));
     talk.asked(&Call::Watch(unit(3)));
@@ -320,7 +320,7 @@ fn an_exit_without_a_connection_is_found() {
     talk.asked(&Call::Kill { unit: unit.clone(), signal: libc::SIGTERM, all: false });
     for number in [number, whole] {
         talk.tracker
-            .handle_news(News::Answer { number, answer: Ok(Answer::Properties(exited(4))) });
+            .handle_news(News::Answer { number, answer: Ok(CallAnswer::Properties(exited(4))) });
     }
     talk.event(exit(&unit, 4));
     talk.silence();
@@ -425,7 +425,7 @@ fn what_has_failed_in_an_earlier_run_and_has_the_name_is_forgotten() {
     talk.looked(&unit, &Changes { invocation_id: Some("b".to_string()), ..exited(3) });
     talk.event(BackendEvent::Replaced(unit.clone()));
     talk.asked(&Call::Unwatch(unit.clone()));
-    talk.answer(&Call::Reset(unit), Ok(Answer::Done));
+    talk.answer(&Call::Reset(unit), Ok(CallAnswer::Done));
     talk.nothing_asked();
 }
 
@@ -455,7 +455,7 @@ fn only_the_latest_list_counts() {
     talk.tracker.handle_news(News::Reloading(true));
     talk.tracker.handle_news(News::Reloading(false));
     talk.tracker
-        .handle_news(News::Answer { number: older, answer: Ok(Answer::Listed(Vec::new())) });
+        .handle_news(News::Answer { number: older, answer: Ok(CallAnswer::Listed(Vec::new())) });
     talk.silence();
     assert!(!talk.tracker.is_ready());
     talk.listed(&[&unit]);

@@ -8,8 +8,8 @@ use super::Tracker;
 use super::collect::{CollectState, EmptyCheck, Reply};
 use super::leave::Guard;
 use super::link::Hearing;
-use super::messages::{Answer, Call, Changes, Refusal};
-use super::state::{Outcome, State};
+use super::messages::{Call, CallAnswer, Changes, Refusal};
+use super::state::{Outcome, UnitState};
 
 /// How often the start of a unit is repeated before it is given up.
 pub(super) const START_RETRIES_MAX: u32 = 8;
@@ -90,7 +90,7 @@ pub(super) struct Watched {
     /// Signals that wait until its program runs and systemd is reachable, and whether all processes
     /// get them.
     pub(super) signals: Vec<(i32, bool)>,
-    pub(super) state: State,
+    pub(super) state: UnitState,
 }
 
 impl Watched {
@@ -126,7 +126,7 @@ impl Watched {
             guard: Guard::No,
             is_stopping: false,
             signals: Vec::new(),
-            state: State::default(),
+            state: UnitState::default(),
         }
     }
 
@@ -487,17 +487,17 @@ impl Tracker {
         start.retries += 1;
         start.is_accepted = false;
         watched.source = PropertySource::Signals;
-        watched.state = State::default();
+        watched.state = UnitState::default();
         self.drop_answers(unit);
         self.queue.push_front(unit.clone());
         self.start_next();
     }
 
     /// Handle the answer to a call.
-    pub(super) fn handle_answer(&mut self, call: Call, answer: Result<Answer, Refusal>) {
+    pub(super) fn handle_answer(&mut self, call: Call, answer: Result<CallAnswer, Refusal>) {
         tracing::trace!(?call, ok = answer.is_ok(), "answer");
         match (call, answer) {
-            (Call::ControlGroup(unit), Ok(Answer::ControlGroup(group))) => {
+            (Call::ControlGroup(unit), Ok(CallAnswer::ControlGroup(group))) => {
                 if let Some(watched) = self.units.get_mut(&unit) {
                     watched.state.control_group = Some(group);
                 }
@@ -510,7 +510,7 @@ impl Tracker {
                 {
                     start.is_accepted = true;
                     // The state so far is that of an earlier unit of this name.
-                    watched.state = State::default();
+                    watched.state = UnitState::default();
                 }
             }
             (Call::Start(unit), Err(refusal)) => self.handle_start_refusal(&unit, &refusal),
@@ -520,10 +520,10 @@ impl Tracker {
             (Call::Stop(unit) | Call::Reset(unit), answer) => {
                 self.handle_stop_answer(&unit, answer)
             }
-            (Call::Service(unit), Ok(Answer::Properties(changes))) => {
+            (Call::Service(unit), Ok(CallAnswer::Properties(changes))) => {
                 self.handle_changed(&unit, changes, false);
             }
-            (Call::Unit(unit), Ok(Answer::Properties(changes))) => {
+            (Call::Unit(unit), Ok(CallAnswer::Properties(changes))) => {
                 if let Some(watched) = self.units.get_mut(&unit) {
                     watched.set_answered();
                 }
@@ -540,7 +540,7 @@ impl Tracker {
                     self.handle_refusal(&unit, error.is_quota());
                 }
             }
-            (Call::SeenGroup(unit), Ok(Answer::ControlGroup(at))) => self.see_group(&unit, at),
+            (Call::SeenGroup(unit), Ok(CallAnswer::ControlGroup(at))) => self.see_group(&unit, at),
             (Call::Later(unit), _) => self.handle_pause_over(unit),
             (Call::LaterList, _) => self.handle_list_due(),
             (Call::LaterStarts, _) => {

@@ -5,7 +5,7 @@
 
 use super::super::backend::{BackendEvent, UnrecordedUnit};
 use super::Tracker;
-use super::state::{Outcome, State};
+use super::state::{Outcome, UnitState};
 use super::units::{Phase, Watched};
 use crate::proto::UnitName;
 
@@ -48,7 +48,7 @@ impl Tracker {
         }
     }
 
-    fn report_unrecorded(&mut self, unit: UnitName, state: State) {
+    fn report_unrecorded(&mut self, unit: UnitName, state: UnitState) {
         let outcome = state.start_outcome(unit.is_multiuser());
         if let Outcome::Failed(Some(_)) = outcome {
             // Nothing of it has ever run.

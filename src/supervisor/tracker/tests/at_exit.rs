@@ -56,7 +56,7 @@ fn no_process_is_left_before_systemd_has_removed_the_unit() {
         talk.tracker.handle_news(emptied(&unit));
         talk.event(BackendEvent::Empty(unit.clone()));
         talk.tracker.forget(&unit);
-        talk.tracker.handle_news(News::Answer { number, answer: Ok(Answer::Done) });
+        talk.tracker.handle_news(News::Answer { number, answer: Ok(CallAnswer::Done) });
         if code == 0 {
             talk.nothing_asked();
             talk.changed(&unit, inactive());
@@ -132,10 +132,10 @@ fn what_an_earlier_life_has_seen_the_end_of_is_removed_although_a_quota_is_met()
     talk.asked(&Call::ControlGroup(unit.clone()));
     talk.answer(&Call::Stop(unit.clone()), Err(refusal(Refusal::QUOTA)));
     talk.tracker.forget(&unit);
-    talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
+    talk.answer(&Call::Later(unit.clone()), Ok(CallAnswer::Done));
     talk.looked(&unit, &exited(0));
     talk.asked(&Call::ControlGroup(unit.clone()));
-    talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
+    talk.answer(&Call::Stop(unit.clone()), Ok(CallAnswer::Done));
     talk.changed(&unit, inactive());
     talk.asked(&Call::Unwatch(unit));
     talk.silence();
@@ -153,7 +153,7 @@ fn the_removal_goes_on_behind_the_report() {
         talk.tracker.forget(&unit);
         // systemd refuses it.
         talk.answer(&removal, Err(refusal("busy")));
-        talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
+        talk.answer(&Call::Later(unit.clone()), Ok(CallAnswer::Done));
         talk.looked(&unit, &exited(code));
         talk.asked(&Call::ControlGroup(unit.clone()));
         talk.asked(&removal);
@@ -194,7 +194,7 @@ fn a_start_waits_until_the_name_is_free() {
     talk.listed(&[]);
     talk.asked(&Call::Unwatch(unit.clone()));
     talk.asked(&Call::Watch(unit.clone()));
-    talk.answer(&Call::Start(unit.clone()), Ok(Answer::Done));
+    talk.answer(&Call::Start(unit.clone()), Ok(CallAnswer::Done));
     talk.nothing_asked();
     talk.changed(&unit, running("b"));
     talk.event(started(&unit, "b"));
@@ -207,7 +207,7 @@ fn a_start_waits_until_the_name_is_free() {
 fn what_is_left_behind_is_ended_first() {
     let unit = unit(1);
     let mut talk = ended(&unit, 0);
-    talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
+    talk.answer(&Call::Stop(unit.clone()), Ok(CallAnswer::Done));
     talk.silence();
     // It ignores SIGTERM, and systemd calls that a failure.
     talk.changed(&unit, Changes { active: Some(Active::Failed), ..exited(0) });
@@ -242,7 +242,7 @@ fn a_script_that_has_exited_is_over() {
     talk.event(exit(&unit, 0));
     talk.tracker.collect(&unit);
     talk.event(BackendEvent::Empty(unit.clone()));
-    talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
+    talk.answer(&Call::Stop(unit.clone()), Ok(CallAnswer::Done));
     talk.changed(&unit, inactive());
     talk.asked(&Call::Unwatch(unit));
     talk.silence();
@@ -255,7 +255,7 @@ fn what_is_listed_behind_its_end_is_removed_although_it_is_forgotten() {
     talk.looked(&unit, &exited(3));
     talk.silence();
     talk.asked(&Call::ControlGroup(unit.clone()));
-    talk.answer(&Call::Reset(unit.clone()), Ok(Answer::Done));
+    talk.answer(&Call::Reset(unit.clone()), Ok(CallAnswer::Done));
     talk.asked(&Call::Unwatch(unit.clone()));
     talk.asked(&Call::Watch(unit.clone()));
     talk.asked(&Call::Start(unit));
@@ -310,7 +310,7 @@ fn a_start_that_is_given_up_leaves_the_removal_to_go_on() {
     let message = "too late".to_string();
     talk.tracker.fail(&unit, libc::ECANCELED, message.clone());
     talk.event(BackendEvent::Failed { unit: unit.clone(), errnum: libc::ECANCELED, message });
-    talk.tracker.handle_news(News::Answer { number, answer: Ok(Answer::Done) });
+    talk.tracker.handle_news(News::Answer { number, answer: Ok(CallAnswer::Done) });
     talk.nothing_asked();
     talk.changed(&unit, inactive());
     talk.asked(&Call::Unwatch(unit));

@@ -14,7 +14,7 @@ fn main_of(unit: &UnitName) -> Call {
 fn guarded() -> (Talk, UnitName) {
     let (mut talk, unit) = (Talk::ready(), guest());
     talk.run(&unit);
-    talk.answer(&main_of(&unit), Ok(Answer::Properties(running("a"))));
+    talk.answer(&main_of(&unit), Ok(CallAnswer::Properties(running("a"))));
     talk.asked(&Call::Guard { unit: unit.clone(), group: "/group".to_string() });
     talk.nothing_asked();
     (talk, unit)
@@ -40,9 +40,9 @@ fn a_leave_is_told_once_and_before_the_unit_is_empty() {
     talk.changed(&unit, exited(0));
     talk.event(exit(&unit, 0));
     talk.tracker.collect(&unit);
-    let group = Ok(Answer::ControlGroup("/group".to_string()));
+    let group = Ok(CallAnswer::ControlGroup("/group".to_string()));
     talk.answer(&Call::ControlGroup(unit.clone()), group);
-    talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
+    talk.answer(&Call::Stop(unit.clone()), Ok(CallAnswer::Done));
     talk.changed(&unit, inactive());
     talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string(), is_down: true });
     talk.tracker.handle_news(emptied(&unit));
@@ -62,7 +62,7 @@ fn a_leave_that_is_seen_after_the_exit_is_told() {
 fn a_process_that_systemd_has_reaped_is_not_guarded() {
     let (mut talk, unit) = (Talk::ready(), guest());
     talk.run(&unit);
-    talk.answer(&main_of(&unit), Ok(Answer::Properties(exited(0))));
+    talk.answer(&main_of(&unit), Ok(CallAnswer::Properties(exited(0))));
     talk.nothing_asked();
     // The pid may have been reused before the pidfd was opened.
     talk.tracker.handle_news(left(&unit));
@@ -81,9 +81,9 @@ fn what_was_not_answered_or_refused_is_asked_again() {
         talk.looked(&unit, &running("a"));
         if connection == 0 {
             talk.answer(&main_of(&unit), Err(refusal("busy")));
-            talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
+            talk.answer(&Call::Later(unit.clone()), Ok(CallAnswer::Done));
             talk.looked(&unit, &running("a"));
-            talk.answer(&main_of(&unit), Ok(Answer::Properties(running("a"))));
+            talk.answer(&main_of(&unit), Ok(CallAnswer::Properties(running("a"))));
             talk.asked(&Call::Guard { unit: unit.clone(), group: "/group".to_string() });
         }
         // The kernel needs to be told once only.

@@ -12,7 +12,7 @@ fn wait(talk: &mut Talk) {
 /// All calls are answered but these.
 fn answer_all_but(talk: &mut Talk, kept: &[u64]) {
     for number in (0..100).filter(|number| !kept.contains(number)) {
-        talk.tracker.handle_news(News::Answer { number, answer: Ok(Answer::Done) });
+        talk.tracker.handle_news(News::Answer { number, answer: Ok(CallAnswer::Done) });
     }
 }
 
@@ -48,8 +48,8 @@ fn starts_without_an_answer_are_looked_for_and_make_room() {
     talk.tracker.handle_connected();
     talk.listed(&[&units[0]]);
     assert_eq!(talk.next(), Some(BackendEvent::Answers));
-    talk.answer(&Call::Service(units[0].clone()), Ok(Answer::Properties(running("a"))));
-    talk.answer(&Call::Unit(units[0].clone()), Ok(Answer::Properties(running("a"))));
+    talk.answer(&Call::Service(units[0].clone()), Ok(CallAnswer::Properties(running("a"))));
+    talk.answer(&Call::Unit(units[0].clone()), Ok(CallAnswer::Properties(running("a"))));
     talk.event(started(&units[0], "a"));
     talk.asked(&Call::Start(units[1].clone()));
     talk.asked(&Call::ReadBack(units[0].clone()));
@@ -64,7 +64,7 @@ fn an_answer_in_time_is_no_silence() {
     let number = talk.asked(&Call::Start(unit));
     answer_all_but(&mut talk, &[number]);
     wait(&mut talk);
-    talk.tracker.handle_news(News::Answer { number, answer: Ok(Answer::Done) });
+    talk.tracker.handle_news(News::Answer { number, answer: Ok(CallAnswer::Done) });
     wait(&mut talk);
     talk.silence();
     talk.asked(&Call::Ping);
@@ -78,7 +78,7 @@ fn a_systemd_that_hangs_while_units_run_is_noticed() {
     answer_all_but(&mut talk, &[]);
     wait(&mut talk);
     let number = talk.asked(&Call::Ping);
-    talk.tracker.handle_news(News::Answer { number, answer: Ok(Answer::Done) });
+    talk.tracker.handle_news(News::Answer { number, answer: Ok(CallAnswer::Done) });
     wait(&mut talk);
     talk.asked(&Call::Ping);
     wait(&mut talk);

@@ -31,7 +31,7 @@ impl Talk {
 #[test]
 fn a_bus_that_refuses_rules_gets_one_for_all() {
     let mut talk = Talk::without_rule(&unit(1));
-    talk.answer(&Call::WatchAll, Ok(Answer::Done));
+    talk.answer(&Call::WatchAll, Ok(CallAnswer::Done));
     talk.listed(&[&unit(1)]);
     talk.looked(&unit(1), &running("a"));
     talk.event(started(&unit(1), "a"));
@@ -51,16 +51,16 @@ fn a_bus_that_refuses_rules_gets_one_for_all() {
 fn without_any_rule_units_are_listed_again_and_again() {
     let mut talk = Talk::deaf(&unit(1));
     for _ in 0..2 {
-        talk.answer(&Call::LaterList, Ok(Answer::Done));
+        talk.answer(&Call::LaterList, Ok(CallAnswer::Done));
         talk.listed(&[&unit(1)]);
         talk.looked(&unit(1), &running("a"));
         talk.silence();
     }
     talk.tracker.start(&spec(&unit(2)), &output());
     let due = talk.asked(&Call::LaterList);
-    talk.answer(&Call::Start(unit(2)), Ok(Answer::Done));
+    talk.answer(&Call::Start(unit(2)), Ok(CallAnswer::Done));
     talk.nothing_asked();
-    talk.tracker.handle_news(News::Answer { number: due, answer: Ok(Answer::Done) });
+    talk.tracker.handle_news(News::Answer { number: due, answer: Ok(CallAnswer::Done) });
     talk.listed(&[&unit(1), &unit(2)]);
     talk.looked(&unit(1), &exited(4));
     talk.event(exit(&unit(1), 4));
@@ -105,11 +105,11 @@ fn a_start_that_meets_a_quota_is_made_after_a_pause() {
             talk.tracker.handle_news(News::Answer { number, answer: quota() });
         }
         talk.silence();
-        talk.answer(&Call::LaterStarts, Ok(Answer::Done));
+        talk.answer(&Call::LaterStarts, Ok(CallAnswer::Done));
         starts = [1, 2].map(|job| talk.asked(&Call::Start(unit(job))));
         talk.nothing_asked();
     }
-    talk.tracker.handle_news(News::Answer { number: starts[0], answer: Ok(Answer::Done) });
+    talk.tracker.handle_news(News::Answer { number: starts[0], answer: Ok(CallAnswer::Done) });
     talk.changed(&unit(1), running("a"));
     talk.event(started(&unit(1), "a"));
     talk.asked(&Call::ReadBack(unit(1)));
@@ -125,7 +125,7 @@ fn a_start_that_a_systemd_refuses_which_is_ending_is_made_after_a_pause() {
     for _ in 0..20 {
         talk.answer(&Call::Start(unit.clone()), Err(refusal(Refusal::DESTRUCTIVE)));
         talk.silence();
-        talk.answer(&Call::LaterStarts, Ok(Answer::Done));
+        talk.answer(&Call::LaterStarts, Ok(CallAnswer::Done));
     }
     talk.asked(&Call::Start(unit));
 }
@@ -138,11 +138,11 @@ fn a_signal_that_meets_a_quota_is_sent_after_a_pause() {
     talk.tracker.signal(&unit, libc::SIGTERM, true);
     for _ in 0..20 {
         talk.answer(&kill, quota());
-        talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
+        talk.answer(&Call::Later(unit.clone()), Ok(CallAnswer::Done));
         talk.asked(&Call::Service(unit.clone()));
         talk.asked(&Call::Unit(unit.clone()));
     }
-    talk.answer(&kill, Ok(Answer::Done));
+    talk.answer(&kill, Ok(CallAnswer::Done));
     talk.nothing_asked();
 }
 
@@ -154,7 +154,7 @@ fn looks_that_meet_a_quota_are_not_given_up() {
     for _ in 0..20 {
         talk.answer(&Call::Service(unit.clone()), quota());
         talk.answer(&Call::Unit(unit.clone()), quota());
-        talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
+        talk.answer(&Call::Later(unit.clone()), Ok(CallAnswer::Done));
     }
     talk.looked(&unit, &running("a"));
     talk.event(started(&unit, "a"));
@@ -164,12 +164,12 @@ fn looks_that_meet_a_quota_are_not_given_up() {
 fn a_list_that_meets_a_quota_is_asked_for_after_a_pause() {
     let mut talk = Talk::unconnected();
     talk.tracker.handle_connected();
-    for subscribed in [quota(), Ok(Answer::Done)] {
+    for subscribed in [quota(), Ok(CallAnswer::Done)] {
         talk.take_asks();
         talk.asks.retain(|ask| matches!(ask.call, Call::Subscribe | Call::List));
         talk.answer(&Call::Subscribe, subscribed);
         talk.answer(&Call::List, quota());
-        talk.answer(&Call::LaterList, Ok(Answer::Done));
+        talk.answer(&Call::LaterList, Ok(CallAnswer::Done));
         assert!(!talk.tracker.is_ready());
     }
     talk.listed(&[]);

@@ -11,11 +11,11 @@ fn refused(times: u32) -> (Talk, UnitName) {
     talk.event(exit(&unit, 0));
     talk.tracker.collect(&unit);
     for _ in 0..times {
-        let group = Ok(Answer::ControlGroup("/group".to_string()));
+        let group = Ok(CallAnswer::ControlGroup("/group".to_string()));
         talk.answer(&Call::ControlGroup(unit.clone()), group);
         talk.answer(&Call::Stop(unit.clone()), Err(refusal("busy")));
         // It is not repeated at once.
-        talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
+        talk.answer(&Call::Later(unit.clone()), Ok(CallAnswer::Done));
         talk.looked(&unit, &exited(0));
     }
     talk.asked(&Call::ControlGroup(unit.clone()));
@@ -25,7 +25,7 @@ fn refused(times: u32) -> (Talk, UnitName) {
 #[test]
 fn a_stop_that_is_refused_is_tried_again() {
     let (mut talk, unit) = refused(3);
-    talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
+    talk.answer(&Call::Stop(unit.clone()), Ok(CallAnswer::Done));
     talk.changed(&unit, inactive());
     talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string(), is_down: true });
     talk.tracker.handle_news(News::Emptied { unit: unit.clone() });
@@ -71,7 +71,7 @@ fn a_signal_without_an_answer_is_sent_again() {
     talk.tracker.handle_news(News::ManagerBack);
     talk.listed(&[&unit]);
     talk.looked(&unit, &running("a"));
-    talk.answer(&kill, Ok(Answer::Done));
+    talk.answer(&kill, Ok(CallAnswer::Done));
     talk.tracker.handle_lost();
     talk.tracker.handle_connected();
     talk.listed(&[&unit]);
@@ -91,7 +91,7 @@ fn a_reset_that_is_refused_is_tried_again() {
         talk.answer(&Call::Reset(unit.clone()), Err(refusal("busy")));
         // Signals about the unit do not shorten the pause.
         talk.changed(&unit, exited(3));
-        talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
+        talk.answer(&Call::Later(unit.clone()), Ok(CallAnswer::Done));
         talk.looked(&unit, &exited(3));
     }
 }
@@ -104,8 +104,8 @@ fn a_look_that_is_refused_is_tried_again() {
     for _ in 0..8 {
         talk.answer(&Call::Service(unit.clone()), Err(refusal("busy")));
         // One half of the properties is of no use without the other.
-        talk.answer(&Call::Unit(unit.clone()), Ok(Answer::Properties(running("a"))));
-        talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
+        talk.answer(&Call::Unit(unit.clone()), Ok(CallAnswer::Properties(running("a"))));
+        talk.answer(&Call::Later(unit.clone()), Ok(CallAnswer::Done));
     }
     talk.answer(&Call::Service(unit.clone()), Err(refusal("busy")));
     talk.asked(&Call::Unit(unit.clone()));
@@ -124,7 +124,7 @@ fn what_vanishes_between_two_answers_is_absent() {
     talk.asked(&Call::Watch(unit.clone()));
     talk.answer(
         &Call::Service(unit.clone()),
-        Ok(Answer::Properties(Changes { invocation_id: None, ..running("a") })),
+        Ok(CallAnswer::Properties(Changes { invocation_id: None, ..running("a") })),
     );
     talk.answer(&Call::Unit(unit.clone()), is(Active::Inactive));
     talk.looked(&unit, &stub());
@@ -151,19 +151,19 @@ fn an_unknown_cgroup_is_not_an_empty_one() {
     talk.changed(&unit, exited(0));
     talk.tracker.collect(&unit);
     talk.answer(&Call::ControlGroup(unit.clone()), Err(refusal("busy")));
-    talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
+    talk.answer(&Call::Stop(unit.clone()), Ok(CallAnswer::Done));
     talk.changed(&unit, inactive());
-    talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
+    talk.answer(&Call::Later(unit.clone()), Ok(CallAnswer::Done));
     talk.looked(&unit, &inactive());
     talk.asked(&Call::ControlGroup(unit.clone()));
-    talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
+    talk.answer(&Call::Stop(unit.clone()), Ok(CallAnswer::Done));
     talk.asked(&Call::IsEmpty { unit, group: "/group".to_string(), is_down: true });
 }
 
 /// The answer to a question for the unit interface, which has this state.
-fn is(active: Active) -> Result<Answer, Refusal> {
+fn is(active: Active) -> Result<CallAnswer, Refusal> {
     let changes = Changes { active: Some(active), job: Some(false), ..Changes::default() };
-    Ok(Answer::Properties(changes))
+    Ok(CallAnswer::Properties(changes))
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn an_answer_overtakes_the_signals_of_an_exit() {
     talk.run(&unit);
     talk.tracker.handle_news(News::ManagerBack);
     talk.listed(&[&unit]);
-    talk.answer(&Call::Service(unit.clone()), Ok(Answer::Properties(running("a"))));
+    talk.answer(&Call::Service(unit.clone()), Ok(CallAnswer::Properties(running("a"))));
     talk.answer(&Call::Unit(unit.clone()), is(Active::Failed));
     talk.silence();
     talk.looked(&unit, &exited(3));
@@ -186,7 +186,7 @@ fn an_answer_overtakes_the_signals_of_a_start() {
     talk.tracker.find(&unit, "digest", None);
     talk.asked(&Call::Watch(unit.clone()));
     let queued = Changes { digest: Some("digest".to_string()), ..stub() };
-    talk.answer(&Call::Service(unit.clone()), Ok(Answer::Properties(queued)));
+    talk.answer(&Call::Service(unit.clone()), Ok(CallAnswer::Properties(queued)));
     talk.answer(&Call::Unit(unit.clone()), is(Active::Failed));
     talk.looked(&unit, &exited(3));
     talk.event(started(&unit, "a"));
@@ -248,8 +248,8 @@ fn a_failed_unit_that_nobody_needs_is_forgotten_in_the_end() {
     talk.listed(&[&unit]);
     talk.looked(&unit, &Changes { was_active: Some(false), ..exited(203) });
     talk.answer(&Call::Reset(unit.clone()), Err(refusal("org.freedesktop.DBus.Error.NoMemory")));
-    talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
-    talk.answer(&Call::Reset(unit), Ok(Answer::Done));
+    talk.answer(&Call::Later(unit.clone()), Ok(CallAnswer::Done));
+    talk.answer(&Call::Reset(unit), Ok(CallAnswer::Done));
     talk.nothing_asked();
 }
 
@@ -262,9 +262,9 @@ fn a_quota_does_not_end_the_tries_to_forget_a_failed_unit() {
     talk.looked(&unit, &Changes { was_active: Some(false), ..exited(203) });
     for _ in 0..100 {
         talk.answer(&Call::Reset(unit.clone()), Err(refusal(Refusal::QUOTA)));
-        talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
+        talk.answer(&Call::Later(unit.clone()), Ok(CallAnswer::Done));
     }
-    talk.answer(&Call::Reset(unit), Ok(Answer::Done));
+    talk.answer(&Call::Reset(unit), Ok(CallAnswer::Done));
     talk.nothing_asked();
 }
 

@@ -61,7 +61,7 @@ fn what_never_ran_and_what_is_not_ours_is_only_swept() {
         let mut talk = listed();
         talk.looked(&unit(1), &all);
         assert_eq!(talk.tracker.next_event(), Some(BackendEvent::Listed));
-        talk.answer(&Call::Reset(unit(1)), Ok(Answer::Done));
+        talk.answer(&Call::Reset(unit(1)), Ok(CallAnswer::Done));
         talk.silence();
         talk.nothing_asked();
     }
@@ -74,7 +74,7 @@ fn a_look_that_is_refused_is_repeated() {
         let refused = Err(refusal("org.freedesktop.DBus.Error.NoMemory"));
         talk.answer(&Call::Service(unit(1)), refused);
         talk.asked(&Call::Unit(unit(1)));
-        talk.answer(&Call::Later(unit(1)), Ok(Answer::Done));
+        talk.answer(&Call::Later(unit(1)), Ok(CallAnswer::Done));
     }
     assert_eq!(talk.tracker.next_event(), None);
     talk.looked(&unit(1), &running("a"));
@@ -89,7 +89,7 @@ fn a_look_without_an_end_is_given_up() {
         talk.answer(&Call::Service(unit(1)), refused);
         talk.asked(&Call::Unit(unit(1)));
         if !last {
-            talk.answer(&Call::Later(unit(1)), Ok(Answer::Done));
+            talk.answer(&Call::Later(unit(1)), Ok(CallAnswer::Done));
         }
     }
     assert_eq!(talk.tracker.next_event(), Some(BackendEvent::Listed));
