@@ -66,7 +66,7 @@ impl Kvs {
         }
         for id in jobs {
             let (id, gathering) = (*id, Rc::clone(&gathering));
-            self.lookup(Some(&id.namespace()), ".", true, move |result| {
+            self.lookup_then(Some(&id.namespace()), ".", true, move |result| {
                 // If it was grafted in the meantime, it is in the primary namespace.
                 if let Ok(root) = result {
                     gathering.roots.borrow_mut().push((id, root));
@@ -76,7 +76,7 @@ impl Kvs {
         }
         for id in ended {
             let (id, gathering) = (*id, Rc::clone(&gathering));
-            self.lookup(None, &id.kvs_key("guest"), true, move |result| {
+            self.lookup_then(None, &id.kvs_key("guest"), true, move |result| {
                 if result.is_ok_and(|treeobj| Root::of(treeobj).is_ok()) {
                     gathering.moved.borrow_mut().push(id);
                 }

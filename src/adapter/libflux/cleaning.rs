@@ -202,7 +202,7 @@ impl Kvs {
     fn read(&self, id: JobId, key: &'static str, each: Each, then: impl FnOnce(String) + 'static) {
         let name = id.kvs_key(key);
         let what = name.clone();
-        let ask: Ask = Rc::new(move |kvs, done| kvs.lookup(None, &name, false, done));
+        let ask: Ask = Rc::new(move |kvs, done| kvs.lookup_then(None, &name, false, done));
         let then: Answered = Box::new(move |result| match result {
             Ok(text) => then(text),
             Err(error) => each(Err(unled(id, &format!("{key}: {error}")))),

@@ -1,4 +1,4 @@
-//! RPCs whose answers are passed to closures.
+//! RPCs whose answers are passed to closures, or awaited by flows.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,10 +9,14 @@ use std::rc::Rc;
 use flux_sys::libflux;
 
 use super::error::{HandleError, RpcError};
+use super::flow::{Flows, Promise};
 use super::handle::Handle;
 use super::text::{cstring, string};
 
 type RawFuture = *mut flux_sys::flux_future_t;
+
+/// The answer that a flow awaits.
+pub(super) type Answered = Promise<Result<String, RpcError>>;
 
 /// Called with each answer. The raw future is for payloads that are not strings.
 type Callback = Box<dyn FnMut(Result<String, RpcError>, RawFuture)>;
@@ -31,12 +35,36 @@ struct PendingFuture {
 pub struct Futures {
     handle: Handle,
     registry: Rc<RefCell<BTreeMap<usize, ()>>>,
+    flows: Rc<Flows>,
 }
 
 impl Futures {
     /// Sends through `handle`.
     pub fn new(handle: Handle) -> Self {
-        Self { handle, registry: Rc::default() }
+        Self { handle, registry: Rc::default(), flows: Rc::default() }
+    }
+
+    /// Begins a flow, now. It goes with all that is pending.
+    pub(super) fn spawn(&self, flow: impl Future<Output = ()> + 'static) {
+        self.flows.spawn(flow);
+    }
+
+    /// What keeps a promise, and the promise, for what passes its outcome to a closure.
+    pub(super) fn promise<T: 'static>(&self) -> (impl FnOnce(T) + 'static, Promise<T>) {
+        self.flows.promise()
+    }
+
+    /// Sends a request to `topic` on any rank.
+    pub(super) fn ask(&self, topic: &str, payload: &str) -> Answered {
+        self.fulfilled(self.send(topic, None, payload, 0))
+    }
+
+    /// Waits until `future` is fulfilled. Null, which libflux returns after an error, counts as a
+    /// failure.
+    pub(super) fn fulfilled(&self, future: RawFuture) -> Answered {
+        let (keep, answered) = self.promise();
+        self.then_once(future, move |result, _| keep(result));
+        answered
     }
 
     /// Sends a request to `topic` on `nodeid` (`None`: any rank), and passes the answer to `then`.
@@ -103,6 +131,7 @@ impl Futures {
     /// Gives up all that is pending. Who waits for an answer holds what it then needs, this included,
     /// so it would not go by itself.
     pub fn close(&self) {
+        self.flows.close();
         loop {
             let pending = self.registry.borrow_mut().pop_first();
             let Some((future, ())) = pending else { return };
@@ -260,7 +289,12 @@ mod tests {
             let held = Rc::clone(&futures);
             futures.rpc("kvs.commit", None, "{}", move |_| held.notify("kvs.sync", None, "{}"));
         }
-        assert_eq!(Rc::strong_count(&futures), 4);
+        let held = Rc::clone(&futures);
+        futures.spawn(async move {
+            let answer = held.ask("kvs.commit", "{}").await;
+            panic!("nobody answers: {answer:?}");
+        });
+        assert_eq!(Rc::strong_count(&futures), 5);
         futures.close();
         assert_eq!(Rc::strong_count(&futures), 1);
         drop(futures);

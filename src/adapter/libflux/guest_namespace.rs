@@ -56,13 +56,19 @@ impl Kvs {
                 self.link(id, |result| done(KvsResult::Linked(outcome(result))));
             }
             KvsOp::Move => self.graft_root(id, Box::new(done)),
-            KvsOp::Recommit(bequest) => self.recommit(id, bequest, Box::new(done)),
+            KvsOp::Recommit(bequest) => {
+                let this = self.clone();
+                self.futures().spawn(async move {
+                    let result = this.recommit(id, &bequest).await.map_err(Fault::from);
+                    done(KvsResult::Recommitted { client: bequest.client.clone(), result });
+                });
+            }
             KvsOp::Open { userid } => {
                 let this = self.clone();
                 let take_over = move |found| this.take_over(id, found, Box::new(done));
                 self.open(id, userid, Box::new(take_over));
             }
-            KvsOp::Released => self.lookup(None, &id.kvs_key("eventlog"), false, |result| {
+            KvsOp::Released => self.lookup_then(None, &id.kvs_key("eventlog"), false, |result| {
                 let released = result.map(|text| JobEventlog::read(&text).released);
                 done(KvsResult::Released(released.map_err(Fault::from)));
             }),
@@ -161,7 +167,7 @@ impl Kvs {
     /// does when it is unloaded, the namespace is created again from there.
     fn open(&self, id: JobId, userid: u32, done: OnLive) {
         let this = self.clone();
-        self.lookup(None, &id.kvs_key("guest"), true, move |result| {
+        self.lookup_then(None, &id.kvs_key("guest"), true, move |result| {
             let treeobj = match unless_absent(result) {
                 Ok(treeobj) => treeobj.unwrap_or_default(),
                 Err(fault) => return done(Err(fault)),
@@ -176,7 +182,7 @@ impl Kvs {
 
     fn open_live(&self, id: JobId, userid: u32, lacks_link: bool, done: OnLive) {
         let this = self.clone();
-        self.lookup(Some(&id.namespace()), ".", true, move |result| match result {
+        self.lookup_then(Some(&id.namespace()), ".", true, move |result| match result {
             Ok(root) => this.read_eventlog(id, &root, move |result| {
                 let opened = result.and_then(|text| read(&text, false));
                 done(opened.map(|opened| LiveNamespace { opened, lacks_link }));
@@ -241,7 +247,7 @@ impl Kvs {
     /// Restores a namespace that was lost with rank 0's broker, from the last checkpoint.
     fn restore(&self, id: JobId, userid: u32, lacks_link: bool, done: OnLive) {
         let this = self.clone();
-        self.lookup(None, &id.kvs_key(CHECKPOINT_KEY), true, move |result| {
+        self.lookup_then(None, &id.kvs_key(CHECKPOINT_KEY), true, move |result| {
             let treeobj = match unless_absent(result) {
                 Ok(treeobj) => treeobj.unwrap_or_default(),
                 Err(fault) => return done(Err(fault)),
@@ -279,7 +285,7 @@ impl Kvs {
         };
         let this = self.clone();
         let key = id.kvs_key(LEADERS_KEY);
-        self.lookup(None, &key.clone(), false, move |count| {
+        self.lookup_then(None, &key.clone(), false, move |count| {
             let before = match counted(count) {
                 Ok(before) => before,
                 Err(fault) => return done(KvsResult::Opened(Err(fault))),

@@ -9,7 +9,7 @@ use flux_sys::libflux;
 
 use super::database::{Database, Synced};
 use super::error::{HandleError, RpcError};
-use super::future::Futures;
+use super::future::{Answered, Futures};
 use super::handle::Handle;
 use super::text::{cstring, string};
 
@@ -99,7 +99,13 @@ impl Kvs {
         future
     }
 
-    pub(super) fn lookup(
+    pub(super) fn lookup(&self, namespace: Option<&str>, key: &str, treeobj: bool) -> Answered {
+        let (keep, found) = self.futures.promise();
+        self.lookup_then(namespace, key, treeobj, keep);
+        found
+    }
+
+    pub(super) fn lookup_then(
         &self,
         namespace: Option<&str>,
         key: &str,

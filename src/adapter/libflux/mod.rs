@@ -17,6 +17,7 @@ mod driver;
 mod error;
 mod eventlog;
 mod fence;
+mod flow;
 mod future;
 mod guest_namespace;
 mod handle;
