@@ -7,14 +7,13 @@
 //! A root is looked up before the commit. If its job's data is moved in between, the commit writes a
 //! reference that nobody removes any more. So the checkpoint after the job's end does.
 
-use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
-use std::rc::Rc;
 
 use flux_sys::libflux;
 use serde::Deserialize;
 
 use super::error::RpcError;
+use super::future::Answered;
 use super::guest_namespace::{CHECKPOINT_KEY, Root};
 use super::kvs::Kvs;
 use super::text::cstring;
@@ -27,78 +26,49 @@ pub(super) struct Version {
     pub(super) rootseq: u64,
 }
 
-type Done = Box<dyn FnOnce(Result<Option<u64>, Fault>)>;
-
-/// A checkpoint whose roots are being looked up.
-struct Gathering {
-    kvs: Kvs,
-    left: Cell<usize>,
-    roots: RefCell<Vec<(JobId, String)>>,
-    /// Jobs whose data is where it belongs.
-    moved: RefCell<Vec<JobId>>,
-    begun: Box<dyn Fn()>,
-    done: RefCell<Option<Done>>,
-}
-
 impl Kvs {
     /// Makes a checkpoint of the KVS that includes the guest namespaces of `jobs`, and no reference
     /// to one of `ended` whose data was moved. If it was not, that may be all there is. Without a
     /// backing store there are no checkpoints, and the KVS cannot be rolled back to one, so that is
-    /// not an error. `begun`: its commit was sent. `done` gets the version of the primary namespace that
+    /// not an error. `begun`: its commit was sent. Returns the version of the primary namespace that
     /// was saved.
-    pub(super) fn checkpoint(
+    pub(super) async fn checkpoint(
         &self,
         jobs: &[JobId],
         ended: &[JobId],
-        begun: impl Fn() + 'static,
-        done: impl FnOnce(Result<Option<u64>, Fault>) + 'static,
-    ) {
-        let gathering = Rc::new(Gathering {
-            kvs: self.clone(),
-            left: Cell::new(jobs.len() + ended.len()),
-            roots: RefCell::default(),
-            moved: RefCell::default(),
-            begun: Box::new(begun),
-            done: RefCell::new(Some(Box::new(done))),
-        });
-        if jobs.is_empty() && ended.is_empty() {
-            return gathering.commit();
+        begun: impl FnOnce(),
+    ) -> Result<Option<u64>, Fault> {
+        let root = |id: &JobId| (*id, self.lookup(Some(&id.namespace()), ".", true));
+        let guest = |id: &JobId| (*id, self.lookup(None, &id.kvs_key("guest"), true));
+        let root_lookups: Vec<_> = jobs.iter().map(root).collect();
+        let guest_lookups: Vec<_> = ended.iter().map(guest).collect();
+        let (mut roots, mut moved) = (Vec::new(), Vec::new());
+        for (id, root) in root_lookups {
+            // If it was grafted in the meantime, it is in the primary namespace.
+            roots.extend(root.await.ok().map(|root| (id, root)));
         }
-        for id in jobs {
-            let (id, gathering) = (*id, Rc::clone(&gathering));
-            self.lookup_then(Some(&id.namespace()), ".", true, move |result| {
-                // If it was grafted in the meantime, it is in the primary namespace.
-                if let Ok(root) = result {
-                    gathering.roots.borrow_mut().push((id, root));
-                }
-                gathering.take_one();
-            });
+        for (id, guest) in guest_lookups {
+            let is_there = guest.await.is_ok_and(|treeobj| Root::of(treeobj).is_ok());
+            moved.extend(is_there.then_some(id));
         }
-        for id in ended {
-            let (id, gathering) = (*id, Rc::clone(&gathering));
-            self.lookup_then(None, &id.kvs_key("guest"), true, move |result| {
-                if result.is_ok_and(|treeobj| Root::of(treeobj).is_ok()) {
-                    gathering.moved.borrow_mut().push(id);
-                }
-                gathering.take_one();
-            });
+        let commit = self.commit_checkpoint(&roots, &moved);
+        begun();
+        let Some(saved) = self.checkpointed(commit.await)? else { return Ok(None) };
+        let is_synced = self.sync().await?;
+        if !is_synced && self.lasts() {
+            self.warn_once(
+                "the KVS is not kept by content-sqlite with a write-ahead log: a power cut of this \
+                 node can forget jobs",
+            );
         }
-    }
-}
-
-impl Gathering {
-    fn take_one(&self) {
-        self.left.set(self.left.get() - 1);
-        if self.left.get() == 0 {
-            self.commit();
-        }
+        Ok(Some(saved))
     }
 
-    fn commit(&self) {
+    /// Commits these roots, and that jobs whose data is where it belongs need none.
+    fn commit_checkpoint(&self, roots: &[(JobId, String)], moved: &[JobId]) -> Answered {
         let flags = flux_sys::kvs_commit_flags_FLUX_KVS_SYNC as c_int;
-        let (roots, moved) = (self.roots.take(), self.moved.take());
-        let future = self.kvs.commit(None, flags, |txn| {
-            for (id, root) in &roots {
+        let future = self.commit(None, flags, |txn| {
+            for (id, root) in roots {
                 let (key, root) = (cstring(&id.kvs_key(CHECKPOINT_KEY)), cstring(root));
                 // SAFETY: the transaction is valid, the strings live through the call.
                 let put = unsafe {
@@ -114,41 +84,7 @@ impl Gathering {
                 rc.min(unsafe { libflux().flux_kvs_txn_unlink(txn, 0, key.as_ptr()) })
             })
         });
-        (self.begun)();
-        let (done, kvs) = (self.done.take(), self.kvs.clone());
-        self.kvs.futures().then_once(future, move |result, _| {
-            let Some(done) = done else { return };
-            match kvs.checkpointed(result) {
-                Ok(Some(saved)) => {
-                    let unsynced = kvs.unsynced_warning();
-                    kvs.sync(move |synced| {
-                        done(synced.map(|is_synced| {
-                            if !is_synced {
-                                unsynced();
-                            }
-                            Some(saved)
-                        }));
-                    });
-                }
-                other => done(other),
-            }
-        });
-    }
-}
-
-impl Kvs {
-    /// Says once that nobody has the checkpoint on the disk.
-    fn unsynced_warning(&self) -> impl FnOnce() + 'static {
-        let warn = self.warning();
-        let lasts = self.lasts();
-        move || {
-            if lasts {
-                warn(
-                    "the KVS is not kept by content-sqlite with a write-ahead log: a power cut of \
-                     this node can forget jobs",
-                );
-            }
-        }
+        self.futures().fulfilled(future)
     }
 
     fn checkpointed(&self, result: Result<String, RpcError>) -> Result<Option<u64>, Fault> {

@@ -258,7 +258,7 @@ impl Driver {
                     }
                 });
             }
-            Effect::Checkpoint { jobs, ended } => self.checkpoint(&jobs, &ended),
+            Effect::Checkpoint { jobs, ended } => self.checkpoint(jobs, ended),
             Effect::Drop { to } => drop(self.requests.take(to)),
             Effect::Drain { waits, ranks, reason } => {
                 let this = self.this.clone();
@@ -408,17 +408,18 @@ impl Driver {
         });
     }
 
-    fn checkpoint(&self, jobs: &[JobId], ended: &[JobId]) {
+    fn checkpoint(&self, jobs: Vec<JobId>, ended: Vec<JobId>) {
         if let Some(unsaved) = self.unsaved.get() {
             unsaved.stop();
         }
-        let (this, that) = (self.this.clone(), self.this.clone());
-        let begun = move || {
-            if let Some(driver) = that.upgrade() {
-                driver.handle(Event::CheckpointBegun);
-            }
-        };
-        self.kvs.checkpoint(jobs, ended, begun, move |result| {
+        let (this, kvs) = (self.this.clone(), self.kvs.clone());
+        self.futures.spawn(async move {
+            let begun = || {
+                if let Some(driver) = this.upgrade() {
+                    driver.handle(Event::CheckpointBegun);
+                }
+            };
+            let result = kvs.checkpoint(&jobs, &ended, begun).await;
             let Some(driver) = this.upgrade() else { return };
             if let (Ok(Some(saved)), Some(unsaved)) = (&result, driver.unsaved.get()) {
                 unsaved.look_after(*saved);

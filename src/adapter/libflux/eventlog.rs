@@ -5,14 +5,13 @@
 //! followed: each step of the path is checked before the eventlog is read. All steps are below one
 //! root, which is immutable, so what was checked is what is read.
 
-use std::cell::RefCell;
 use std::ffi::c_int;
-use std::rc::Rc;
 
 use flux_sys::libflux;
 use serde_json::Value;
 
 use super::error::RpcError;
+use super::future::Answered;
 use super::kvs::Kvs;
 use super::text::cstring;
 use crate::machine::Fault;
@@ -29,38 +28,19 @@ type Found = Result<String, RpcError>;
 impl Kvs {
     /// Reads the exec eventlog below `root`, the `dirref` of a guest namespace's root. Empty if there
     /// is none: who made the namespace may have ended before its first commit.
-    pub(super) fn read_eventlog(
-        &self,
-        id: JobId,
-        root: &str,
-        done: impl FnOnce(Result<String, Fault>) + 'static,
-    ) {
-        let this = self.clone();
-        let at = root.to_string();
-        let all_checked = move |steps: &[Option<Found>]| match judge(id, steps) {
-            Err(fault) => done(Err(fault)),
-            Ok(Log::Missing) => done(Ok(String::new())),
-            Ok(Log::There) => this.lookup_at(&at, EVENTLOG_KEY, false, |result| {
-                done(result.map_err(Fault::from));
-            }),
-        };
-        let steps = Rc::new(RefCell::new((vec![None; STEPS.len()], Some(all_checked))));
-        for (index, (key, ..)) in STEPS.iter().enumerate() {
-            let steps = Rc::clone(&steps);
-            self.lookup_at(root, key, true, move |result| {
-                let mut all = steps.borrow_mut();
-                all.0[index] = Some(result);
-                if all.0.iter().all(Option::is_some)
-                    && let Some(all_checked) = all.1.take()
-                {
-                    all_checked(&all.0);
-                }
-            });
+    pub(super) async fn read_eventlog(&self, id: JobId, root: &str) -> Result<String, Fault> {
+        let mut steps = Vec::new();
+        for asked in STEPS.map(|(key, ..)| self.lookup_at(root, key, true)) {
+            steps.push(asked.await);
+        }
+        match judge(id, &steps)? {
+            Log::Missing => Ok(String::new()),
+            Log::There => Ok(self.lookup_at(root, EVENTLOG_KEY, false).await?),
         }
     }
 
     /// Looks up `key` below `root`, a `dirref`.
-    fn lookup_at(&self, root: &str, key: &str, treeobj: bool, done: impl FnOnce(Found) + 'static) {
+    fn lookup_at(&self, root: &str, key: &str, treeobj: bool) -> Answered {
         let flags = if treeobj { flux_sys::kvs_op_FLUX_KVS_TREEOBJ as c_int } else { 0 };
         let (root, key) = (cstring(root), cstring(key));
         let handle = self.handle();
@@ -68,7 +48,7 @@ impl Kvs {
         let future = unsafe {
             libflux().flux_kvs_lookupat(handle.as_ptr(), flags, key.as_ptr(), root.as_ptr())
         };
-        self.take_lookup(future, treeobj, done);
+        self.take_lookup(future, treeobj)
     }
 }
 
@@ -80,8 +60,8 @@ enum Log {
 }
 
 /// Whether all steps are safe, up to the first that leads to nothing.
-fn judge(id: JobId, steps: &[Option<Found>]) -> Result<Log, Fault> {
-    for (found, step) in steps.iter().flatten().zip(STEPS) {
+fn judge(id: JobId, steps: &[Found]) -> Result<Log, Fault> {
+    for (found, step) in steps.iter().zip(STEPS) {
         match found {
             Err(error) if error.errnum == libc::ENOENT => return Ok(Log::Missing),
             found => check(id, step, found)?,
@@ -145,8 +125,8 @@ mod tests {
 
     #[test]
     fn a_namespace_that_nobody_has_written_to_has_an_empty_log() {
-        let missing = || Some(Err(RpcError { errnum: libc::ENOENT, message: String::new() }));
-        let treeobj = |kind| Some(Ok(format!(r#"{{"ver":1,"type":"{kind}","data":["sha1-0"]}}"#)));
+        let missing = || Err(RpcError { errnum: libc::ENOENT, message: String::new() });
+        let treeobj = |kind| Ok(format!(r#"{{"ver":1,"type":"{kind}","data":["sha1-0"]}}"#));
         assert_eq!(judge(JobId(1), &[missing(), missing()]), Ok(Log::Missing));
         assert_eq!(judge(JobId(1), &[treeobj("dirref"), missing()]), Ok(Log::Missing));
         assert_eq!(judge(JobId(1), &[treeobj("dirref"), treeobj("val")]), Ok(Log::There));

@@ -163,6 +163,16 @@ impl Kvs {
         });
     }
 
+    fn read_eventlog_then(
+        &self,
+        id: JobId,
+        root: &str,
+        done: impl FnOnce(Result<String, Fault>) + 'static,
+    ) {
+        let (this, root) = (self.clone(), root.to_string());
+        self.futures().spawn(async move { done(this.read_eventlog(id, &root).await) });
+    }
+
     /// Finds the guest namespace of a running job. If flux-core's job-exec has grafted it, which it
     /// does when it is unloaded, the namespace is created again from there.
     fn open(&self, id: JobId, userid: u32, done: OnLive) {
@@ -183,7 +193,7 @@ impl Kvs {
     fn open_live(&self, id: JobId, userid: u32, lacks_link: bool, done: OnLive) {
         let this = self.clone();
         self.lookup_then(Some(&id.namespace()), ".", true, move |result| match result {
-            Ok(root) => this.read_eventlog(id, &root, move |result| {
+            Ok(root) => this.read_eventlog_then(id, &root, move |result| {
                 let opened = result.and_then(|text| read(&text, false));
                 done(opened.map(|opened| LiveNamespace { opened, lacks_link }));
             }),
@@ -196,7 +206,7 @@ impl Kvs {
 
     fn open_grafted(&self, id: JobId, userid: u32, root: Root, done: OnLive) {
         let this = self.clone();
-        self.read_eventlog(id, &root.treeobj.clone(), move |result| {
+        self.read_eventlog_then(id, &root.treeobj.clone(), move |result| {
             let opened = result.and_then(|text| read(&text, true));
             match opened.map(|opened| LiveNamespace { opened, lacks_link: true }) {
                 Ok(found) if !found.opened.moved => {
@@ -255,14 +265,14 @@ impl Kvs {
             let Ok(root) = Root::of(treeobj) else {
                 return this.restore_empty(id, userid, lacks_link, done);
             };
-            this.clone().read_eventlog(id, &root.treeobj.clone(), move |result| {
-                match result.and_then(|text| read(&text, false)) {
-                    Ok(opened) => {
-                        let found = LiveNamespace { opened, lacks_link };
-                        this.create_again(id, userid, &root, found, done);
-                    }
-                    Err(fault) => done(Err(fault)),
+            this.clone().read_eventlog_then(id, &root.treeobj.clone(), move |result| match result
+                .and_then(|text| read(&text, false))
+            {
+                Ok(opened) => {
+                    let found = LiveNamespace { opened, lacks_link };
+                    this.create_again(id, userid, &root, found, done);
                 }
+                Err(fault) => done(Err(fault)),
             });
         });
     }

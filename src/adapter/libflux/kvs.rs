@@ -39,16 +39,8 @@ impl Kvs {
     }
 
     pub(super) fn warn_once(&self, text: &str) {
-        self.warning()(text);
-    }
-
-    /// What [`Self::warn_once`] does, for a closure that must not keep this alive.
-    pub(super) fn warning(&self) -> impl FnOnce(&str) + 'static {
-        let (handle, warned) = (self.handle, Rc::clone(&self.warned));
-        move |text| {
-            if !warned.replace(true) {
-                handle.log(libc::LOG_WARNING, text);
-            }
+        if !self.warned.replace(true) {
+            self.handle.log(libc::LOG_WARNING, text);
         }
     }
 
@@ -60,16 +52,16 @@ impl Kvs {
     }
 
     /// Has on the disk what the KVS has given to its backing store.
-    pub(super) fn sync(&self, done: impl FnOnce(Synced) + 'static) {
+    pub(super) async fn sync(&self) -> Synced {
         let database = self.database.get_or_init(|| {
             let directory = self.handle.attribute("statedir")?;
             let database = Database::new(self.handle, directory.as_ref());
             database.map_err(|error| self.warn_once(&error.to_string())).ok()
         });
-        match database {
-            Some(database) => database.sync(done),
-            None => done(Ok(false)),
-        }
+        let Some(database) = database else { return Ok(false) };
+        let (keep, synced) = self.futures.promise();
+        database.sync(keep);
+        synced.await
     }
 
     /// Whether a broker that is started in this one's place has its backing store.
@@ -100,9 +92,13 @@ impl Kvs {
     }
 
     pub(super) fn lookup(&self, namespace: Option<&str>, key: &str, treeobj: bool) -> Answered {
-        let (keep, found) = self.futures.promise();
-        self.lookup_then(namespace, key, treeobj, keep);
-        found
+        let (namespace, key) = (namespace.map(cstring), cstring(key));
+        let flags = if treeobj { flux_sys::kvs_op_FLUX_KVS_TREEOBJ as c_int } else { 0 };
+        let space = namespace.as_ref().map_or(ptr::null(), |text| text.as_ptr());
+        let handle = self.handle.as_ptr();
+        // SAFETY: the strings live through the call, which copies them.
+        let future = unsafe { libflux().flux_kvs_lookup(handle, space, flags, key.as_ptr()) };
+        self.take_lookup(future, treeobj)
     }
 
     pub(super) fn lookup_then(
@@ -112,13 +108,8 @@ impl Kvs {
         treeobj: bool,
         done: impl FnOnce(Result<String, RpcError>) + 'static,
     ) {
-        let (namespace, key) = (namespace.map(cstring), cstring(key));
-        let flags = if treeobj { flux_sys::kvs_op_FLUX_KVS_TREEOBJ as c_int } else { 0 };
-        let space = namespace.as_ref().map_or(ptr::null(), |text| text.as_ptr());
-        let handle = self.handle.as_ptr();
-        // SAFETY: the strings live through the call, which copies them.
-        let future = unsafe { libflux().flux_kvs_lookup(handle, space, flags, key.as_ptr()) };
-        self.take_lookup(future, treeobj, done);
+        let found = self.lookup(namespace, key, treeobj);
+        self.futures.spawn(async move { done(found.await) });
     }
 
     /// Reads `key` of the primary namespace, and again each time it changes, until `is_it` finds
@@ -149,16 +140,17 @@ impl Kvs {
         });
     }
 
-    /// Passes what a lookup finds to `done`: the value, or the tree object as JSON.
+    /// What a lookup finds: the value, or the tree object as JSON.
     pub(super) fn take_lookup(
         &self,
         future: *mut flux_sys::flux_future_t,
         treeobj: bool,
-        done: impl FnOnce(Result<String, RpcError>) + 'static,
-    ) {
+    ) -> Answered {
+        let (keep, found) = self.futures.promise();
         self.futures.then_once(future, move |result, future| {
-            done(result.and_then(|_| value_of(future, treeobj)));
+            keep(result.and_then(|_| value_of(future, treeobj)));
         });
+        found
     }
 }
 
