@@ -1,11 +1,12 @@
 //! Jobs in CLEANUP: they are held there, and found again (`rfc/0008-recovery.md`, 8.3).
 
-use std::rc::Rc;
+use std::fmt::Display;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::RpcError;
+use super::future::Answered;
 use super::kvs::Kvs;
 use crate::machine::{Fault, Listing};
 use crate::proto::{Cleaning, JobEvent, JobEventlog, JobId};
@@ -22,16 +23,8 @@ struct Attributes {
     eventlog: Vec<Value>,
 }
 
-/// A job in CLEANUP, and what there is to do for it, if anything.
-type Found = (JobId, Option<Cleaning>);
-/// Takes each job that is found, or says what is wrong with one.
-type Each = Rc<dyn Fn(Result<Found, String>)>;
-
 /// Pause before what was not answered is asked again, in seconds.
 const AGAIN_PAUSE: f64 = if cfg!(test) { 0.01 } else { 2.0 };
-
-type Answered = Box<dyn FnOnce(Result<String, RpcError>)>;
-type Ask = Rc<dyn Fn(&Kvs, Answered)>;
 
 /// The answer to `job-manager.list`.
 #[derive(Deserialize)]
@@ -46,214 +39,127 @@ struct Listed {
 }
 
 impl Kvs {
-    /// Posts an event to a job's own eventlog.
-    pub(super) fn post(
-        &self,
-        id: JobId,
-        event: &JobEvent,
-        done: impl FnOnce(Result<String, RpcError>) + 'static,
-    ) {
+    /// Posts an event to a job's own eventlog, if there is one to post.
+    pub(super) async fn post(&self, id: JobId, event: &JobEvent) -> Result<(), RpcError> {
         let owner = nix::unistd::getuid().as_raw();
-        if let Some(payload) = event.encode(id, owner) {
-            self.futures().rpc(POST, None, &payload.to_string(), done);
-        }
+        let Some(payload) = event.encode(id, owner) else { return Ok(()) };
+        self.futures().ask(POST, &payload.to_string()).await.map(drop)
     }
 
     /// Holds a job in CLEANUP, and waits until the KVS has it.
-    pub(super) fn hold(&self, id: JobId, done: impl FnOnce(Result<(), Fault>) + 'static) {
-        let this = self.clone();
-        self.post(id, &JobEvent::EpilogStart, move |posted| match posted {
-            Err(error) => done(Err(error.into())),
-            Ok(_) => this.watch_until(
-                &id.kvs_key("eventlog"),
-                // The job may have come to its end meanwhile.
-                |eventlog| JobEventlog::read(eventlog).was_held,
-                |result| done(result.map_err(Fault::from)),
-            ),
-        });
+    pub(super) async fn hold(&self, id: JobId) -> Result<(), Fault> {
+        self.post(id, &JobEvent::EpilogStart).await?;
+        // The job may have come to its end meanwhile.
+        let was_held = |eventlog: &str| JobEventlog::read(eventlog).was_held;
+        Ok(self.watch_until(&id.kvs_key("eventlog"), was_held).await?)
     }
 
     /// Waits until the KVS has the final release of a job. If its eventlog cannot be read, because the
     /// job was purged or the KVS serves no watches, there is nothing to wait for.
-    pub(super) fn await_release(&self, id: JobId, done: impl FnOnce() + 'static) {
+    pub(super) async fn await_release(&self, id: JobId) {
         let is_kept = |eventlog: &str| JobEventlog::read(eventlog).is_released;
-        self.watch_until(&id.kvs_key("eventlog"), is_kept, |_| done());
+        let _ = self.watch_until(&id.kvs_key("eventlog"), is_kept).await;
     }
 
     /// Has a job's eventlog say an event, unless it says it already, and waits until the KVS has it.
     /// `Ok(true)`: it did not say it before.
-    pub(super) fn tell(
-        &self,
-        id: JobId,
-        event: JobEvent,
-        done: impl FnOnce(Result<bool, Fault>) + 'static,
-    ) {
-        let this = self.clone();
+    pub(super) async fn tell(&self, id: JobId, event: JobEvent) -> Result<bool, Fault> {
         let payload = json!({ "id": id, "attrs": ["eventlog"] }).to_string();
-        self.futures().rpc("job-manager.getattr", None, &payload, move |result| {
-            let said = result.map_err(Fault::from).and_then(|text| {
-                let attributes = serde_json::from_str::<Attributes>(&text);
-                let wrong =
-                    |error| Fault::new(libc::EPROTO, format!("job-manager.getattr: {error}"));
-                Ok(attributes.map_err(wrong)?.eventlog.iter().any(|entry| event.is_said_by(entry)))
-            });
-            match said {
-                Err(fault) => done(Err(fault)),
-                Ok(true) => this.wait_told(id, event, move |result| done(result.map(|()| false))),
-                Ok(false) => this.clone().post(id, &event.clone(), move |posted| match posted {
-                    Err(error) => done(Err(error.into())),
-                    Ok(_) => this.wait_told(id, event, move |result| done(result.map(|()| true))),
-                }),
-            }
-        });
-    }
-
-    /// The job manager commits its events later than it answers.
-    fn wait_told(
-        &self,
-        id: JobId,
-        event: JobEvent,
-        done: impl FnOnce(Result<(), Fault>) + 'static,
-    ) {
-        let says = move |eventlog: &str| {
+        let text = self.futures().ask("job-manager.getattr", &payload).await?;
+        let Attributes { eventlog } = serde_json::from_str(&text)
+            .map_err(|error| Fault::new(libc::EPROTO, format!("job-manager.getattr: {error}")))?;
+        let is_new = !eventlog.iter().any(|entry| event.is_said_by(entry));
+        if is_new {
+            self.post(id, &event).await?;
+        }
+        // The job manager commits its events later than it answers.
+        let is_told = move |eventlog: &str| {
             JobEventlog::entries(eventlog).any(|entry| event.is_said_by(&entry))
         };
-        let done = |result: Result<(), RpcError>| done(result.map_err(Fault::from));
-        self.watch_until(&id.kvs_key("eventlog"), says, done);
+        self.watch_until(&id.kvs_key("eventlog"), is_told).await?;
+        Ok(is_new)
     }
 
-    /// Finds the jobs in CLEANUP that have to be led to their end. One request lists all active
-    /// jobs: the job manager has no other that does not depend on a further module.
+    /// Lists the jobs that run or are in CLEANUP. One request lists all active jobs: the job manager
+    /// has no other that does not depend on a further module.
     ///
-    /// `listed` comes first. The job manager has sent the start requests of all jobs that run before
-    /// it reads the list request, because its answer to hello came before (`hello_cb()`).
-    pub(super) fn find_cleaning(
-        &self,
-        listed: impl FnOnce(Listing) + 'static,
-        each: impl Fn(Result<Found, String>) + 'static,
-    ) {
-        let (this, each): (Self, Each) = (self.clone(), Rc::new(each));
+    /// The job manager has sent the start requests of all jobs that run before it reads this request,
+    /// because its answer to hello came before (`hello_cb()`).
+    pub(super) async fn list_active(&self) -> Result<Listing, String> {
+        let failed =
+            |why: &dyn Display| format!("jobs in CLEANUP cannot be found: job-manager.list: {why}");
         let payload = json!({ "max_entries": 0 });
-        self.insist("job-manager.list", payload, move |result| {
-            let failed = |reason: String| {
-                format!("jobs in CLEANUP cannot be found: job-manager.list: {reason}")
-            };
-            let listing = result.map_err(|error| failed(error.to_string())).and_then(|text| {
-                serde_json::from_str::<List>(&text).map_err(|error| failed(error.to_string()))
-            });
-            match listing {
-                Ok(List { jobs }) => {
-                    let jobs_in = |state| {
-                        let jobs = jobs.iter().filter(move |job| job.state == state);
-                        jobs.map(|job| job.id).collect::<Vec<JobId>>()
-                    };
-                    let (run, cleanup) = (jobs_in(RUN), jobs_in(CLEANUP));
-                    listed(Listing { run, cleanup: cleanup.clone() });
-                    for id in cleanup {
-                        this.read_cleaning(id, Rc::clone(&each));
-                    }
-                }
-                Err(text) => each(Err(text)),
-            }
-        });
+        let answer = self.ask_until_answered("job-manager.list", &payload).await;
+        let List { jobs } = serde_json::from_str(&answer.map_err(|error| failed(&error))?)
+            .map_err(|error| failed(&error))?;
+        let jobs_in = |state| {
+            let jobs = jobs.iter().filter(move |job| job.state == state);
+            jobs.map(|job| job.id).collect()
+        };
+        Ok(Listing { run: jobs_in(RUN), cleanup: jobs_in(CLEANUP) })
     }
 
+    /// What there is to do for a job in CLEANUP, if anything.
+    ///
     /// The job manager is asked for the eventlog, because the KVS has it later: it lacks what a
     /// module that was unloaded a moment ago has posted. A second hold would never end. `R` and
     /// `jobspec` were committed before, and the job manager has only parts of them.
-    fn read_cleaning(&self, id: JobId, each: Each) {
+    pub(super) async fn read_cleaning(&self, id: JobId) -> Result<Option<Cleaning>, String> {
         let payload = json!({ "id": id, "attrs": ["eventlog"] });
-        let this = self.clone();
-        self.insist("job-manager.getattr", payload, move |result| {
-            if result.as_ref().is_err_and(|error| error.errnum == libc::ENOENT) {
-                // It has ended meanwhile.
-                return each(Ok((id, None)));
-            }
-            let attributes = result.map_err(|error| error.to_string()).and_then(|text| {
-                serde_json::from_str::<Attributes>(&text).map_err(|error| error.to_string())
-            });
-            match attributes {
-                Err(error) => each(Err(unled(id, &format!("job-manager.getattr: {error}")))),
-                Ok(Attributes { eventlog }) => {
-                    let log: JobEventlog = eventlog.into_iter().collect();
-                    if log.wants_end() {
-                        this.read_request(id, log, each);
-                    } else {
-                        each(Ok((id, None)));
-                    }
-                }
-            }
-        });
+        // Without an answer it has ended meanwhile.
+        let answer = self.ask_until_answered("job-manager.getattr", &payload).await;
+        let Ok(text) = answer else { return Ok(None) };
+        let Attributes { eventlog } = serde_json::from_str(&text)
+            .map_err(|error| unled(id, &format!("job-manager.getattr: {error}")))?;
+        let log: JobEventlog = eventlog.into_iter().collect();
+        if !log.wants_end() {
+            return Ok(None);
+        }
+        // What the start request was made from.
+        let r = self.read(id, "R").await?;
+        let jobspec = self.read(id, "jobspec").await?;
+        Cleaning::read(id, log, &jobspec, &r).map_err(|why| unled(id, &why))
     }
 
-    /// Reads what the start request was made from.
-    fn read_request(&self, id: JobId, log: JobEventlog, each: Each) {
-        let this = self.clone();
-        self.read(id, "R", Rc::clone(&each), move |r| {
-            this.read(id, "jobspec", Rc::clone(&each), move |jobspec| {
-                match Cleaning::read(id, log, &jobspec, &r) {
-                    Ok(cleaning) => each(Ok((id, cleaning))),
-                    Err(error) => each(Err(unled(id, &error))),
-                }
-            });
-        });
-    }
-
-    fn read(&self, id: JobId, key: &'static str, each: Each, then: impl FnOnce(String) + 'static) {
+    async fn read(&self, id: JobId, key: &str) -> Result<String, String> {
         let name = id.kvs_key(key);
-        let what = name.clone();
-        let ask: Ask = Rc::new(move |kvs, done| kvs.lookup_then(None, &name, false, done));
-        let then: Answered = Box::new(move |result| match result {
-            Ok(text) => then(text),
-            Err(error) => each(Err(unled(id, &format!("{key}: {error}")))),
-        });
-        self.ask_until_answered(what, ask, then, false);
+        let found = self.insist(&name, || self.lookup(None, &name, false)).await;
+        found.map_err(|error| unled(id, &format!("{key}: {error}")))
     }
 
-    /// Asks the job manager until it answers.
-    fn insist(
-        &self,
-        topic: &'static str,
-        payload: Value,
-        then: impl FnOnce(Result<String, RpcError>) + 'static,
-    ) {
+    async fn ask_until_answered(&self, topic: &str, payload: &Value) -> Result<String, RpcError> {
         let payload = payload.to_string();
-        let ask: Ask = Rc::new(move |kvs, done| kvs.futures().rpc(topic, None, &payload, done));
-        self.ask_until_answered(topic.to_string(), ask, Box::new(then), false);
+        self.insist(topic, || self.futures().ask(topic, &payload)).await
     }
 
     /// Asks, and asks again after each error but the one that says that nothing is there. The log says
     /// once that there is no answer, and once that there is one after all.
-    fn ask_until_answered(&self, what: String, ask: Ask, then: Answered, has_failed: bool) {
-        let this = self.clone();
-        let again = Rc::clone(&ask);
-        ask(
-            self,
-            Box::new(move |result| match result {
-                Err(error) if error.errnum != libc::ENOENT => {
-                    if !has_failed {
-                        let text = format!("jobs in CLEANUP: {what}: {error}: it is asked again");
-                        this.handle().log(libc::LOG_ERR, &text);
-                    }
-                    let kvs = this.clone();
-                    this.futures().after(AGAIN_PAUSE, move || {
-                        kvs.ask_until_answered(what, again, then, true);
-                    });
+    async fn insist(&self, what: &str, ask: impl Fn() -> Answered) -> Result<String, RpcError> {
+        let mut has_failed = false;
+        loop {
+            let answer = ask().await;
+            if let Err(error) = &answer
+                && error.errnum != libc::ENOENT
+            {
+                if !has_failed {
+                    let text = format!("jobs in CLEANUP: {what}: {error}: it is asked again");
+                    self.handle().log(libc::LOG_ERR, &text);
                 }
-                result => {
-                    if has_failed {
-                        let text = format!("jobs in CLEANUP: {what}: answered");
-                        this.handle().log(libc::LOG_INFO, &text);
-                    }
-                    then(result);
-                }
-            }),
-        );
+                has_failed = true;
+                self.futures().pause(AGAIN_PAUSE).await;
+                continue;
+            }
+            if has_failed {
+                let text = format!("jobs in CLEANUP: {what}: answered");
+                self.handle().log(libc::LOG_INFO, &text);
+            }
+            return answer;
+        }
     }
 }
 
 /// The owner can still free the job.
-fn unled(id: JobId, why: &impl std::fmt::Display) -> String {
+fn unled(id: JobId, why: &impl Display) -> String {
     format!(
         "{id}: is in CLEANUP, and cannot be led to its end: {why}. `flux post-job-event {id} \
          epilog-finish` frees its resources"
@@ -264,6 +170,7 @@ fn unled(id: JobId, why: &impl std::fmt::Display) -> String {
 mod tests {
     use std::cell::RefCell;
     use std::io::Write;
+    use std::rc::Rc;
 
     use flux_sys::libflux;
 
@@ -304,20 +211,17 @@ mod tests {
             service(handle, "job-manager.list", list),
             service(handle, "job-manager.getattr", r#"{"eventlog":[]}"#),
         ];
-        let listings = Rc::new(RefCell::new(Vec::new()));
-        let listed = Rc::clone(&listings);
-        let found = Rc::new(RefCell::new(Vec::new()));
-        let each = Rc::clone(&found);
-        Kvs::new(handle, Rc::clone(&futures)).find_cleaning(
-            move |listing| listed.borrow_mut().push((listing.run, listing.cleanup)),
-            move |result| {
-                each.borrow_mut().push(result.map(|(id, cleaning)| (id, cleaning.is_some())));
-                handle.stop_reactor();
-            },
-        );
+        let kvs = Kvs::new(handle, Rc::clone(&futures));
+        let found = Rc::new(RefCell::new(None));
+        let finder = Rc::clone(&found);
+        futures.spawn(async move {
+            let Listing { run, cleanup } = kvs.list_active().await.expect("a list");
+            let cleaning = kvs.read_cleaning(cleanup[0]).await.expect("an eventlog");
+            finder.replace(Some((run, cleanup, cleaning)));
+            handle.stop_reactor();
+        });
         handle.run_reactor().expect("run");
-        assert_eq!(*listings.borrow(), [(vec![JobId(7)], vec![JobId(8)])]);
-        assert_eq!(*found.borrow(), [Ok((JobId(8), false))]);
+        assert_eq!(found.take(), Some((vec![JobId(7)], vec![JobId(8)], None)));
         drop(services);
         futures.close();
         handle.close();

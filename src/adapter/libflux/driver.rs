@@ -115,19 +115,30 @@ impl Driver {
     /// when the job manager has answered hello. What waits then may be in no checkpoint.
     pub fn find_cleaning(&self) {
         self.handle(Event::KvsChanged);
-        let (this, that) = (self.this.clone(), self.this.clone());
-        let listed = move |listing| {
-            if let Some(driver) = that.upgrade() {
-                driver.handle(Event::RunningAsked(listing));
-            }
-        };
-        self.kvs.find_cleaning(listed, move |found| {
-            if let Some(driver) = this.upgrade() {
-                match found {
-                    Ok((_, Some(cleaning))) => driver.handle(Event::Cleaning(Box::new(cleaning))),
-                    Ok((id, None)) => driver.handle(Event::NotCleaning { id }),
-                    Err(text) => driver.log(Level::Error, &text),
+        let (this, kvs) = (self.this.clone(), self.kvs.clone());
+        self.futures.spawn(async move {
+            let listed = kvs.list_active().await;
+            let Some(driver) = this.upgrade() else { return };
+            match listed {
+                Ok(listing) => {
+                    let cleanup = listing.cleanup.clone();
+                    driver.handle(Event::RunningAsked(listing));
+                    cleanup.into_iter().for_each(|id| driver.read_cleaning(id));
                 }
+                Err(text) => driver.log(Level::Error, &text),
+            }
+        });
+    }
+
+    fn read_cleaning(&self, id: JobId) {
+        let (this, kvs) = (self.this.clone(), self.kvs.clone());
+        self.futures.spawn(async move {
+            let found = kvs.read_cleaning(id).await;
+            let Some(driver) = this.upgrade() else { return };
+            match found {
+                Ok(Some(cleaning)) => driver.handle(Event::Cleaning(Box::new(cleaning))),
+                Ok(None) => driver.handle(Event::NotCleaning { id }),
+                Err(text) => driver.log(Level::Error, &text),
             }
         });
     }
@@ -250,14 +261,10 @@ impl Driver {
     fn perform(&self, effect: Effect) {
         match effect {
             Effect::Answer { to, answer } => self.answer(to, answer),
-            Effect::AwaitRelease { id } => {
-                let this = self.this.clone();
-                self.kvs.await_release(id, move || {
-                    if let Some(driver) = this.upgrade() {
-                        driver.handle(Event::ReleaseKept { id });
-                    }
-                });
-            }
+            Effect::AwaitRelease { id } => self.follow(async move |kvs| {
+                kvs.await_release(id).await;
+                Event::ReleaseKept { id }
+            }),
             Effect::Checkpoint { jobs, ended } => self.checkpoint(jobs, ended),
             Effect::Drop { to } => drop(self.requests.take(to)),
             Effect::Drain { waits, ranks, reason } => {
@@ -268,14 +275,10 @@ impl Driver {
                     }
                 });
             }
-            Effect::Hold { id } => {
-                let this = self.this.clone();
-                self.kvs.hold(id, move |result| {
-                    if let Some(driver) = this.upgrade() {
-                        driver.handle(Event::Held { id, result });
-                    }
-                });
-            }
+            Effect::Hold { id } => self.follow(async move |kvs| {
+                let result = kvs.hold(id).await;
+                Event::Held { id, result }
+            }),
             Effect::KillJob { id, signal } => self.kill_job(id, signal),
             Effect::Kvs { id, op } => {
                 let this = self.this.clone();
@@ -294,18 +297,14 @@ impl Driver {
                 self.futures.notify(&topic, Some(rank.0), &payload.to_string());
             }
             Effect::Pass { to, request, topic, payload } => self.pass(to, request, topic, &payload),
-            Effect::Post { id, event } => self.post(id, &event),
+            Effect::Post { id, event } => self.post(id, event),
             Effect::Raise { id, exception } => self.raise(id, &json!(exception)),
             Effect::Send { to, request } => self.send(to, &request),
             Effect::Stream { to, item } => self.respond(to, &item),
-            Effect::Tell { asker, id, nodes } => {
-                let this = self.this.clone();
-                self.kvs.tell(id, JobEvent::NodeDegraded((*nodes).clone()), move |result| {
-                    if let Some(driver) = this.upgrade() {
-                        driver.handle(Event::Told { asker, id, nodes, result });
-                    }
-                });
-            }
+            Effect::Tell { asker, id, nodes } => self.follow(async move |kvs| {
+                let result = kvs.tell(id, JobEvent::NodeDegraded((*nodes).clone())).await;
+                Event::Told { asker, id, nodes, result }
+            }),
             Effect::Unit(unit, command) => {
                 if let Some(supervisor) = &mut *self.supervisor.borrow_mut() {
                     supervisor.submit(unit, command);
@@ -314,10 +313,22 @@ impl Driver {
         }
     }
 
-    fn post(&self, id: JobId, event: &JobEvent) {
-        let this = self.this.clone();
-        self.kvs.post(id, event, move |result| {
-            if let (Err(error), Some(driver)) = (result, this.upgrade()) {
+    /// Gives the node the event with which `flow` ends.
+    fn follow(&self, flow: impl AsyncFnOnce(Kvs) -> Event + 'static) {
+        let (this, kvs) = (self.this.clone(), self.kvs.clone());
+        self.futures.spawn(async move {
+            let event = flow(kvs).await;
+            if let Some(driver) = this.upgrade() {
+                driver.handle(event);
+            }
+        });
+    }
+
+    fn post(&self, id: JobId, event: JobEvent) {
+        let (this, kvs) = (self.this.clone(), self.kvs.clone());
+        self.futures.spawn(async move {
+            let posted = kvs.post(id, &event).await;
+            if let (Err(error), Some(driver)) = (posted, this.upgrade()) {
                 // The job manager has freed a job whose hold an administrator ended.
                 let is_free = error.errnum == libc::ENOENT;
                 let level = if is_free { Level::Debug } else { Level::Error };

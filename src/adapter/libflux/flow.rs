@@ -15,16 +15,13 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-struct Flow {
-    body: Pin<Box<dyn Future<Output = ()>>>,
-    waker: Waker,
-}
+type Body = Pin<Box<dyn Future<Output = ()>>>;
 
 /// The flows that have not ended.
 #[derive(Default)]
 pub(super) struct Flows {
     /// By number, without those that are being polled.
-    waiting: RefCell<BTreeMap<u64, Flow>>,
+    waiting: RefCell<BTreeMap<u64, (Body, Waker)>>,
     last: Cell<u64>,
     woken: Arc<Mutex<VecDeque<u64>>>,
     /// Borrowed by the call that polls what was woken. Calls inside it leave that to it.
@@ -37,7 +34,7 @@ impl Flows {
         let number = self.last.get() + 1;
         self.last.set(number);
         let waker = Waker::from(Arc::new(Bell { number, woken: Arc::clone(&self.woken) }));
-        self.waiting.borrow_mut().insert(number, Flow { body: Box::pin(body), waker });
+        self.waiting.borrow_mut().insert(number, (Box::pin(body), waker));
         self.run(Some(number));
     }
 
@@ -74,9 +71,9 @@ impl Flows {
 
     fn poll(&self, number: u64) {
         let flow = self.waiting.borrow_mut().remove(&number);
-        let Some(mut flow) = flow else { return };
-        if flow.body.as_mut().poll(&mut Context::from_waker(&flow.waker)).is_pending() {
-            self.waiting.borrow_mut().insert(number, flow);
+        let Some((mut body, waker)) = flow else { return };
+        if body.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            self.waiting.borrow_mut().insert(number, (body, waker));
         }
     }
 }

@@ -93,17 +93,20 @@ impl Futures {
         self.then(future, false, seconds, callback);
     }
 
-    /// Calls `then` after so many seconds.
-    pub(super) fn after(&self, seconds: f64, then: impl FnOnce() + 'static) {
+    /// Waits for so many seconds.
+    pub(super) fn pause(&self, seconds: f64) -> Promise<()> {
+        let (keep, over) = self.promise();
         // SAFETY: without a function that would fulfil it the future only waits.
         let future = unsafe { libflux().flux_future_create(None, ptr::null_mut()) };
         if future.is_null() {
             let error = HandleError::last("flux_future_create");
-            return self.handle.log(libc::LOG_ERR, &error.to_string());
+            self.handle.log(libc::LOG_ERR, &error.to_string());
+            return over;
         }
         // SAFETY: the future is ours, and the handle has a reactor.
         unsafe { libflux().flux_future_set_reactor(future, self.handle.reactor()) };
-        self.then(future, false, seconds, once(move |_, _| then()));
+        self.then(future, false, seconds, once(move |_, _| keep(())));
+        over
     }
 
     /// Sends a request and passes each of its answers to `each`. The first error is the last

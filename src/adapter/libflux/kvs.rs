@@ -9,6 +9,7 @@ use flux_sys::libflux;
 
 use super::database::{Database, Synced};
 use super::error::{HandleError, RpcError};
+use super::flow::Promise;
 use super::future::{Answered, Futures};
 use super::handle::Handle;
 use super::text::{cstring, string};
@@ -118,26 +119,27 @@ impl Kvs {
         &self,
         key: &str,
         is_it: impl Fn(&str) -> bool + 'static,
-        done: impl FnOnce(Result<(), RpcError>) + 'static,
-    ) {
+    ) -> Promise<Result<(), RpcError>> {
+        let (keep, seen) = self.futures.promise();
         let (key, handle) = (cstring(key), self.handle.as_ptr());
         let flags = flux_sys::kvs_op_FLUX_KVS_WATCH as c_int;
         // SAFETY: the string lives through the call, which copies it.
         let future = unsafe { libflux().flux_kvs_lookup(handle, ptr::null(), flags, key.as_ptr()) };
-        let mut done = Some(done);
+        let mut keep = Some(keep);
         self.futures.then_each(future, move |result, future| {
             let found = result.and_then(|_| value_of(future, false)).map(|text| is_it(&text));
             // After it was found, what still comes is the end of the cancelled watch.
             if !matches!(found, Ok(false))
-                && let Some(done) = done.take()
+                && let Some(keep) = keep.take()
             {
                 if found.is_ok() {
                     // SAFETY: the future is a lookup of ours with the watch flag, and lives.
                     unsafe { libflux().flux_kvs_lookup_cancel(future) };
                 }
-                done(found.map(drop));
+                keep(found.map(drop));
             }
         });
+        seen
     }
 
     /// What a lookup finds: the value, or the tree object as JSON.
