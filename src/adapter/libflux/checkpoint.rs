@@ -67,7 +67,7 @@ impl Kvs {
     /// Commits these roots, and that jobs whose data is where it belongs need none.
     fn commit_checkpoint(&self, roots: &[(JobId, String)], moved: &[JobId]) -> Answered {
         let flags = flux_sys::kvs_commit_flags_FLUX_KVS_SYNC as c_int;
-        let future = self.commit(None, flags, |txn| {
+        self.commit(None, flags, |txn| {
             for (id, root) in roots {
                 let (key, root) = (cstring(&id.kvs_key(CHECKPOINT_KEY)), cstring(root));
                 // SAFETY: the transaction is valid, the strings live through the call.
@@ -83,8 +83,7 @@ impl Kvs {
                 // SAFETY: as above.
                 rc.min(unsafe { libflux().flux_kvs_txn_unlink(txn, 0, key.as_ptr()) })
             })
-        });
-        self.futures().fulfilled(future)
+        })
     }
 
     fn checkpointed(&self, result: Result<String, RpcError>) -> Result<Option<u64>, Fault> {

@@ -280,14 +280,10 @@ impl Driver {
                 Event::Held { id, result }
             }),
             Effect::KillJob { id, signal } => self.kill_job(id, signal),
-            Effect::Kvs { id, op } => {
-                let this = self.this.clone();
-                self.kvs.run(id, op, move |result| {
-                    if let Some(driver) = this.upgrade() {
-                        driver.handle(Event::Kvs { id, result });
-                    }
-                });
-            }
+            Effect::Kvs { id, op } => self.follow(async move |kvs| {
+                let result = kvs.run(id, op).await;
+                Event::Kvs { id, result }
+            }),
             Effect::Log { level, text } => self.log(level, &text),
             Effect::LostShell { id, userid, severity, shell_rank, message } => {
                 let topic = format!("{userid}-shell-{}.exception", id.f58plain());

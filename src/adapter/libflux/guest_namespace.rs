@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::error::RpcError;
 use super::eventlog::EVENTLOG_KEY;
+use super::future::Answered;
 use super::kvs::Kvs;
 use super::text::cstring;
 use crate::machine::{Creation, Fault, KvsOp, KvsResult, Opened};
@@ -23,8 +24,6 @@ const LEADERS_KEY: &str = "guest-leaders";
 /// The key of the reference that a checkpoint holds, in the job's directory of the primary namespace.
 pub(super) const CHECKPOINT_KEY: &str = "guest-checkpoint";
 
-type Done = Box<dyn FnOnce(KvsResult)>;
-
 /// A job's namespace that is there, or was made again.
 struct LiveNamespace {
     opened: Opened,
@@ -32,127 +31,68 @@ struct LiveNamespace {
     lacks_link: bool,
 }
 
-type OnLive = Box<dyn FnOnce(Result<LiveNamespace, Fault>)>;
-
 impl Kvs {
-    /// Carries out `op` and passes its outcome to `done`.
-    pub(super) fn run(&self, id: JobId, op: KvsOp, done: impl FnOnce(KvsResult) + 'static) {
+    /// Carries out `op`.
+    pub(super) async fn run(&self, id: JobId, op: KvsOp) -> KvsResult {
         match op {
             KvsOp::Append { events, run } => {
-                let (namespace, text) = (id.namespace(), encode(&events));
-                let commit = self.append(&namespace, &text, run.as_ref());
-                self.futures().then_once(commit, |result, _| {
-                    done(KvsResult::Appended(outcome(result)));
-                });
+                KvsResult::Appended(outcome(self.append(id, &events, run.as_ref()).await))
             }
-            KvsOp::Create { userid } => self.create(id, userid, |result| {
-                done(KvsResult::Created(match result {
-                    Ok(_) => Ok(Creation::Made),
-                    Err(error) if error.errnum == libc::EEXIST => Ok(Creation::Existed),
-                    Err(error) => Err(error.into()),
-                }));
+            KvsOp::Create { userid } => KvsResult::Created(match self.create(id, userid).await {
+                Ok(_) => Ok(Creation::Made),
+                Err(error) if error.errnum == libc::EEXIST => Ok(Creation::Existed),
+                Err(error) => Err(error.into()),
             }),
             KvsOp::Link => {
-                self.link(id, |result| done(KvsResult::Linked(outcome(result))));
+                KvsResult::Linked(outcome(self.commit(None, 0, |txn| put_link(txn, id)).await))
             }
-            KvsOp::Move => self.graft_root(id, Box::new(done)),
+            KvsOp::Move => KvsResult::Moved(self.graft(id).await),
             KvsOp::Recommit(bequest) => {
-                let this = self.clone();
-                self.futures().spawn(async move {
-                    let result = this.recommit(id, &bequest).await.map_err(Fault::from);
-                    done(KvsResult::Recommitted { client: bequest.client.clone(), result });
-                });
+                let result = self.recommit(id, &bequest).await.map_err(Fault::from);
+                KvsResult::Recommitted { client: bequest.client.clone(), result }
             }
-            KvsOp::Open { userid } => {
-                let this = self.clone();
-                let take_over = move |found| this.take_over(id, found, Box::new(done));
-                self.open(id, userid, Box::new(take_over));
+            KvsOp::Open { userid } => KvsResult::Opened(self.take_over(id, userid).await),
+            KvsOp::Released => {
+                let eventlog = self.lookup(None, &id.kvs_key("eventlog"), false).await;
+                let released = eventlog.map(|text| JobEventlog::read(&text).released);
+                KvsResult::Released(released.map_err(Fault::from))
             }
-            KvsOp::Released => self.lookup_then(None, &id.kvs_key("eventlog"), false, |result| {
-                let released = result.map(|text| JobEventlog::read(&text).released);
-                done(KvsResult::Released(released.map_err(Fault::from)));
-            }),
         }
     }
 
-    fn append(
-        &self,
-        namespace: &str,
-        text: &str,
-        run: Option<&JobDigest>,
-    ) -> *mut flux_sys::flux_future_t {
+    fn append(&self, id: JobId, events: &[ExecEvent], run: Option<&JobDigest>) -> Answered {
         let flags = flux_sys::kvs_commit_flags_FLUX_KVS_TXN_COMPACT as c_int;
-        self.commit(Some(namespace), flags, |txn| {
-            let appended = if text.is_empty() { 0 } else { put_events(txn, text) };
+        self.commit(Some(&id.namespace()), flags, |txn| {
+            let appended = if events.is_empty() { 0 } else { put_events(txn, events) };
             appended.min(run.map_or(0, |run| put_run(txn, run)))
         })
     }
 
-    fn link(&self, id: JobId, done: impl FnOnce(Result<String, RpcError>) + 'static) {
-        let future = self.commit(None, 0, |txn| put_link(txn, id));
-        self.futures().then_once(future, |result, _| done(result));
-    }
-
-    fn create(
-        &self,
-        id: JobId,
-        userid: u32,
-        done: impl FnOnce(Result<String, RpcError>) + 'static,
-    ) {
-        let name = cstring(&id.namespace());
+    fn create(&self, id: JobId, userid: u32) -> Answered {
+        let (name, handle) = (cstring(&id.namespace()), self.handle().as_ptr());
         // SAFETY: the name lives through the call, which copies it.
-        let future = unsafe {
-            libflux().flux_kvs_namespace_create(self.handle().as_ptr(), name.as_ptr(), userid, 0)
-        };
-        self.futures().then_once(future, |result, _| done(result));
+        let future =
+            unsafe { libflux().flux_kvs_namespace_create(handle, name.as_ptr(), userid, 0) };
+        self.futures().fulfilled(future)
     }
 
     /// Grafts the namespace. The root is looked up after the last commit was answered, because on
     /// ranks other than 0 the answer to a commit still names the root before it (flux-core `kvs.c`,
     /// setroot_event_process).
-    fn graft_root(&self, id: JobId, done: Done) {
-        let this = self.clone();
+    async fn graft(&self, id: JobId) -> Result<(), Fault> {
         let (namespace, flags) = (id.namespace(), flux_sys::kvs_op_FLUX_KVS_READDIR);
         let look = json!({ "namespace": namespace, "flags": flags, "key": "." }).to_string();
-        self.futures().rpc("kvs.lookup-plus", None, &look, move |result| {
-            let root = result.map_err(Fault::from).and_then(|found| {
-                serde_json::from_str(&found).map_err(|e| Fault::new(libc::EPROTO, e.to_string()))
-            });
-            match root {
-                Ok(root) => this.graft(id, &root, done),
-                Err(fault) => done(KvsResult::Moved(Err(fault))),
-            }
-        });
+        let found = self.futures().ask("kvs.lookup-plus", &look).await?;
+        let root: FoundRoot = serde_json::from_str(&found)
+            .map_err(|error| Fault::new(libc::EPROTO, error.to_string()))?;
+        self.commit(None, 0, |txn| put_graft(txn, id, &root)).await?;
+        self.remove(id);
+        Ok(())
     }
 
-    fn graft(&self, id: JobId, found: &FoundRoot, done: Done) {
-        let future = self.commit(None, 0, |txn| {
-            let (key, root) = (cstring(&id.kvs_key("guest")), cstring(&found.treeobj()));
-            // SAFETY: the transaction is valid, the strings live through the call.
-            let put =
-                unsafe { libflux().flux_kvs_txn_put_treeobj(txn, 0, key.as_ptr(), root.as_ptr()) };
-            // The keys of connectors go with the move. Without them a leader that takes over before
-            // it would have commits done again that are there.
-            let own = found.own_keys().map(|name| format!("guest.{name}"));
-            let more = [CHECKPOINT_KEY, LEADERS_KEY].map(str::to_string);
-            own.chain(more).fold(put, |rc, key| {
-                let key = cstring(&id.kvs_key(&key));
-                // SAFETY: as above.
-                rc.min(unsafe { libflux().flux_kvs_txn_unlink(txn, 0, key.as_ptr()) })
-            })
-        });
-        let this = self.clone();
-        self.futures().then_once(future, move |result, _| {
-            if result.is_ok() {
-                this.remove(id);
-            }
-            done(KvsResult::Moved(outcome(result)));
-        });
-    }
-
+    /// Removes the namespace. Nobody waits for it.
     fn remove(&self, id: JobId) {
-        let name = cstring(&id.namespace());
-        let handle = self.handle();
+        let (name, handle) = (cstring(&id.namespace()), self.handle());
         // SAFETY: the name lives through the call, which copies it.
         let future = unsafe { libflux().flux_kvs_namespace_remove(handle.as_ptr(), name.as_ptr()) };
         self.futures().then_once(future, move |result, _| {
@@ -163,162 +103,92 @@ impl Kvs {
         });
     }
 
-    fn read_eventlog_then(
-        &self,
-        id: JobId,
-        root: &str,
-        done: impl FnOnce(Result<String, Fault>) + 'static,
-    ) {
-        let (this, root) = (self.clone(), root.to_string());
-        self.futures().spawn(async move { done(this.read_eventlog(id, &root).await) });
-    }
-
     /// Finds the guest namespace of a running job. If flux-core's job-exec has grafted it, which it
     /// does when it is unloaded, the namespace is created again from there.
-    fn open(&self, id: JobId, userid: u32, done: OnLive) {
-        let this = self.clone();
-        self.lookup_then(None, &id.kvs_key("guest"), true, move |result| {
-            let treeobj = match unless_absent(result) {
-                Ok(treeobj) => treeobj.unwrap_or_default(),
-                Err(fault) => return done(Err(fault)),
+    async fn open(&self, id: JobId, userid: u32) -> Result<LiveNamespace, Fault> {
+        let treeobj = self.find_treeobj(&id.kvs_key("guest")).await?;
+        let lacks_link = match Root::of(treeobj) {
+            Ok(root) => {
+                let opened = read(&self.read_eventlog(id, &root.treeobj).await?, true)?;
+                if opened.moved {
+                    // Who has moved it may have died before it was removed.
+                    self.remove(id);
+                }
+                if opened.moved || self.create_again(id, userid, &root).await? {
+                    return Ok(LiveNamespace { opened, lacks_link: true });
+                }
+                true
+            }
+            // There is a link to the namespace, or no link yet.
+            Err(treeobj) => treeobj["type"] != "symlink",
+        };
+        // The namespace itself decides.
+        loop {
+            let opened = match self.lookup(Some(&id.namespace()), ".", true).await {
+                Ok(root) => Some(read(&self.read_eventlog(id, &root).await?, false)?),
+                Err(error) if error.errnum == libc::ENOTSUP => self.restore(id, userid).await?,
+                Err(error) => return Err(error.into()),
             };
-            match Root::of(treeobj) {
-                Ok(root) => this.open_grafted(id, userid, root, done),
-                // There is a link to the namespace, or no link yet. The namespace itself decides.
-                Err(treeobj) => this.open_live(id, userid, treeobj["type"] != "symlink", done),
+            if let Some(opened) = opened {
+                return Ok(LiveNamespace { opened, lacks_link });
             }
-        });
+        }
     }
 
-    fn open_live(&self, id: JobId, userid: u32, lacks_link: bool, done: OnLive) {
-        let this = self.clone();
-        self.lookup_then(Some(&id.namespace()), ".", true, move |result| match result {
-            Ok(root) => this.read_eventlog_then(id, &root, move |result| {
-                let opened = result.and_then(|text| read(&text, false));
-                done(opened.map(|opened| LiveNamespace { opened, lacks_link }));
-            }),
-            Err(error) if error.errnum == libc::ENOTSUP => {
-                this.restore(id, userid, lacks_link, done);
-            }
-            Err(error) => done(Err(error.into())),
-        });
-    }
-
-    fn open_grafted(&self, id: JobId, userid: u32, root: Root, done: OnLive) {
-        let this = self.clone();
-        self.read_eventlog_then(id, &root.treeobj.clone(), move |result| {
-            let opened = result.and_then(|text| read(&text, true));
-            match opened.map(|opened| LiveNamespace { opened, lacks_link: true }) {
-                Ok(found) if !found.opened.moved => {
-                    this.create_again(id, userid, &root, found, done);
-                }
-                found => {
-                    if found.is_ok() {
-                        // Who has moved it may have died before it was removed.
-                        this.remove(id);
-                    }
-                    done(found);
-                }
-            }
-        });
-    }
-
-    fn create_again(
-        &self,
-        id: JobId,
-        userid: u32,
-        root: &Root,
-        found: LiveNamespace,
-        done: OnLive,
-    ) {
+    /// Creates the namespace with this root. False: it still exists, and is newer than the root.
+    async fn create_again(&self, id: JobId, userid: u32, root: &Root) -> Result<bool, Fault> {
         let (name, root) = (cstring(&id.namespace()), cstring(&root.blobref));
-        let handle = self.handle().as_ptr();
+        let (name, root, handle) = (name.as_ptr(), root.as_ptr(), self.handle().as_ptr());
         // SAFETY: the strings live through the call, which copies them.
-        let future = unsafe {
-            libflux().flux_kvs_namespace_create_with(
-                handle,
-                name.as_ptr(),
-                root.as_ptr(),
-                userid,
-                0,
-            )
+        let future =
+            unsafe { libflux().flux_kvs_namespace_create_with(handle, name, root, userid, 0) };
+        match self.futures().fulfilled(future).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.errnum == libc::EEXIST => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Restores a namespace that was lost with rank 0's broker, from the last checkpoint. If no
+    /// checkpoint has it, it is created empty: what the nodes still know is recovered from there.
+    /// None: it exists after all.
+    async fn restore(&self, id: JobId, userid: u32) -> Result<Option<Opened>, Fault> {
+        let treeobj = self.find_treeobj(&id.kvs_key(CHECKPOINT_KEY)).await?;
+        let Ok(root) = Root::of(treeobj) else {
+            self.create(id, userid).await?;
+            return Ok(Some(Opened::default()));
         };
-        let this = self.clone();
-        self.futures().then_once(future, move |result, _| match result {
-            // The namespace still exists, and is newer than what was grafted.
-            Err(error) if error.errnum == libc::EEXIST => {
-                this.open_live(id, userid, found.lacks_link, done);
-            }
-            Err(error) => done(Err(error.into())),
-            Ok(_) => done(Ok(found)),
-        });
+        let opened = read(&self.read_eventlog(id, &root.treeobj).await?, false)?;
+        let is_created = self.create_again(id, userid, &root).await?;
+        Ok(is_created.then_some(opened))
     }
 
-    /// Restores a namespace that was lost with rank 0's broker, from the last checkpoint.
-    fn restore(&self, id: JobId, userid: u32, lacks_link: bool, done: OnLive) {
-        let this = self.clone();
-        self.lookup_then(None, &id.kvs_key(CHECKPOINT_KEY), true, move |result| {
-            let treeobj = match unless_absent(result) {
-                Ok(treeobj) => treeobj.unwrap_or_default(),
-                Err(fault) => return done(Err(fault)),
-            };
-            let Ok(root) = Root::of(treeobj) else {
-                return this.restore_empty(id, userid, lacks_link, done);
-            };
-            this.clone().read_eventlog_then(id, &root.treeobj.clone(), move |result| match result
-                .and_then(|text| read(&text, false))
-            {
-                Ok(opened) => {
-                    let found = LiveNamespace { opened, lacks_link };
-                    this.create_again(id, userid, &root, found, done);
-                }
-                Err(fault) => done(Err(fault)),
-            });
-        });
+    /// The tree object under a key of the primary namespace. Empty if there is none.
+    async fn find_treeobj(&self, key: &str) -> Result<String, Fault> {
+        Ok(unless_absent(self.lookup(None, key, true).await)?.unwrap_or_default())
     }
 
-    /// Creates an empty namespace, because no checkpoint has the old one. What the nodes still know
-    /// is recovered from there.
-    fn restore_empty(&self, id: JobId, userid: u32, lacks_link: bool, done: OnLive) {
-        self.create(id, userid, move |result| {
-            let found = LiveNamespace { opened: Opened::default(), lacks_link };
-            done(result.map(|_| found).map_err(Fault::from));
-        });
-    }
-
-    /// Counts the leaders that have taken over, and links the namespace where no link stands, in one
-    /// commit. The count is in the primary namespace, where the job's user cannot change it.
-    fn take_over(&self, id: JobId, found: Result<LiveNamespace, Fault>, done: Done) {
-        let LiveNamespace { opened, lacks_link } = match found {
-            Ok(found) if !found.opened.moved => found,
-            found => return done(KvsResult::Opened(found.map(|found| found.opened))),
-        };
-        let this = self.clone();
+    /// Opens the namespace, counts the leaders that have taken over, and links the namespace where no
+    /// link stands, in one commit. The count is in the primary namespace, where the job's user cannot
+    /// change it.
+    async fn take_over(&self, id: JobId, userid: u32) -> Result<Opened, Fault> {
+        let LiveNamespace { opened, lacks_link } = self.open(id, userid).await?;
+        if opened.moved {
+            return Ok(opened);
+        }
         let key = id.kvs_key(LEADERS_KEY);
-        self.lookup_then(None, &key.clone(), false, move |count| {
-            let before = match counted(count) {
-                Ok(before) => before,
-                Err(fault) => return done(KvsResult::Opened(Err(fault))),
-            };
-            let leaders = before.saturating_add(1);
-            let commit = this.commit(None, 0, |txn| {
-                let (key, count) = (cstring(&key), cstring(&leaders.to_string()));
-                // SAFETY: the transaction is valid, the strings live through the call.
-                let put =
-                    unsafe { libflux().flux_kvs_txn_put(txn, 0, key.as_ptr(), count.as_ptr()) };
-                put.min(if lacks_link { put_link(txn, id) } else { 0 })
-            });
-            let handle = this.handle();
-            this.futures().then_once(commit, move |result, _| {
-                if let Err(error) = result {
-                    if lacks_link {
-                        return done(KvsResult::Opened(Err(error.into())));
-                    }
-                    handle.log(libc::LOG_ERR, &format!("{id}: {key}: {error}"));
-                }
-                done(KvsResult::Opened(Ok(Opened { leaders, ..opened })));
-            });
+        let leaders = counted(self.lookup(None, &key, false).await)?.saturating_add(1);
+        let commit = self.commit(None, 0, |txn| {
+            let count = put_count(txn, &key, leaders);
+            count.min(if lacks_link { put_link(txn, id) } else { 0 })
         });
+        if let Err(error) = commit.await {
+            if lacks_link {
+                return Err(error.into());
+            }
+            self.handle().log(libc::LOG_ERR, &format!("{id}: {key}: {error}"));
+        }
+        Ok(Opened { leaders, ..opened })
     }
 }
 
@@ -366,8 +236,9 @@ impl Root {
 }
 
 /// Appends to the eventlog. The result is libflux's.
-fn put_events(txn: *mut flux_sys::flux_kvs_txn_t, text: &str) -> c_int {
-    let (key, text) = (cstring(EVENTLOG_KEY), cstring(text));
+fn put_events(txn: *mut flux_sys::flux_kvs_txn_t, events: &[ExecEvent]) -> c_int {
+    let text: String = events.iter().map(ExecEvent::encode).collect();
+    let (key, text) = (cstring(EVENTLOG_KEY), cstring(&text));
     let append = flux_sys::kvs_op_FLUX_KVS_APPEND as c_int;
     // SAFETY: libflux refuses a null transaction, and the strings live through the call.
     unsafe { libflux().flux_kvs_txn_put(txn, append, key.as_ptr(), text.as_ptr()) }
@@ -389,8 +260,27 @@ fn put_link(txn: *mut flux_sys::flux_kvs_txn_t, id: JobId) -> c_int {
     }
 }
 
-fn encode(events: &[ExecEvent]) -> String {
-    events.iter().map(ExecEvent::encode).collect()
+/// Counts leaders. The result is libflux's.
+fn put_count(txn: *mut flux_sys::flux_kvs_txn_t, key: &str, count: u64) -> c_int {
+    let (key, count) = (cstring(key), cstring(&count.to_string()));
+    // SAFETY: as in `put_events`.
+    unsafe { libflux().flux_kvs_txn_put(txn, 0, key.as_ptr(), count.as_ptr()) }
+}
+
+/// Grafts the namespace with this root. The result is libflux's.
+fn put_graft(txn: *mut flux_sys::flux_kvs_txn_t, id: JobId, found: &FoundRoot) -> c_int {
+    let (key, root) = (cstring(&id.kvs_key("guest")), cstring(&found.treeobj()));
+    // SAFETY: as in `put_events`.
+    let put = unsafe { libflux().flux_kvs_txn_put_treeobj(txn, 0, key.as_ptr(), root.as_ptr()) };
+    // The keys of connectors go with the move. Without them a leader that takes over before it would
+    // have commits done again that are there.
+    let own = found.own_keys().map(|name| format!("guest.{name}"));
+    let more = [CHECKPOINT_KEY, LEADERS_KEY].map(str::to_string);
+    own.chain(more).fold(put, |rc, key| {
+        let key = cstring(&id.kvs_key(&key));
+        // SAFETY: as in `put_events`.
+        rc.min(unsafe { libflux().flux_kvs_txn_unlink(txn, 0, key.as_ptr()) })
+    })
 }
 
 fn read(eventlog: &str, grafted: bool) -> Result<Opened, Fault> {

@@ -76,7 +76,7 @@ impl Kvs {
         namespace: Option<&str>,
         flags: c_int,
         fill: impl FnOnce(*mut flux_sys::flux_kvs_txn_t) -> c_int,
-    ) -> *mut flux_sys::flux_future_t {
+    ) -> Answered {
         let namespace = namespace.map(cstring);
         let namespace = namespace.as_ref().map_or(ptr::null(), |text| text.as_ptr());
         // SAFETY: a transaction of our own; a null one is refused by the calls below.
@@ -89,7 +89,7 @@ impl Kvs {
         };
         // SAFETY: ours, and not used again; errno is kept by libflux.
         unsafe { libflux().flux_kvs_txn_destroy(txn) };
-        future
+        self.futures.fulfilled(future)
     }
 
     pub(super) fn lookup(&self, namespace: Option<&str>, key: &str, treeobj: bool) -> Answered {
@@ -100,17 +100,6 @@ impl Kvs {
         // SAFETY: the strings live through the call, which copies them.
         let future = unsafe { libflux().flux_kvs_lookup(handle, space, flags, key.as_ptr()) };
         self.take_lookup(future, treeobj)
-    }
-
-    pub(super) fn lookup_then(
-        &self,
-        namespace: Option<&str>,
-        key: &str,
-        treeobj: bool,
-        done: impl FnOnce(Result<String, RpcError>) + 'static,
-    ) {
-        let found = self.lookup(namespace, key, treeobj);
-        self.futures.spawn(async move { done(found.await) });
     }
 
     /// Reads `key` of the primary namespace, and again each time it changes, until `is_it` finds
