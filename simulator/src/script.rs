@@ -19,15 +19,22 @@ pub(super) struct Script {
     /// Whether it ignores SIGTERM.
     pub(super) deaf: bool,
     /// When systemd was asked to start it.
-    pub(super) asked: f64,
+    pub(super) asked: Moment,
     /// When it was executed.
     pub(super) began: f64,
-    /// The error of the wall clock then, in seconds.
-    pub(super) clock: f64,
     /// Whether it got SIGTERM.
     pub(super) is_told: bool,
     /// Whether it ended because its node was powered off.
     pub(super) lost_with_node: bool,
+}
+
+/// A moment on one node, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// The simulated time.
+    pub(super) at: f64,
+    /// The error of the node's wall clock.
+    pub(super) clock: f64,
 }
 
 /// How far a script is with the mark of its node.

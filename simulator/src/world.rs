@@ -118,7 +118,7 @@ pub(super) enum Item {
         rank: u32,
         boot: u32,
         unit: UnitName,
-        asked: f64,
+        asked: script::Moment,
     },
     EndShell {
         id: ShellId,
@@ -134,7 +134,7 @@ pub(super) enum Item {
         rank: u32,
         boot: u32,
         unit: UnitName,
-        asked: f64,
+        asked: script::Moment,
     },
     OutputGrown(u32),
     Hangup {

@@ -25,6 +25,8 @@ OF_TOUCHED = {
 }
 # How a job is told that its part on a node was lost.
 REASONS = ("lost", "nothing is known of it on its node", "rebooted", "booted", "no trace of it")
+# The status of a job whose tasks were ended by SIGTERM, and the IMP or not between.
+OF_SIGTERM = (143 << 8, 15)
 # How shells say that they miss another.
 OF_SHELLS = ("PMI-1 wire protocol error",)
 # What munge says to the IMP and to flux-shell, if their node's clock says that it was signed later.
@@ -187,6 +189,10 @@ class NodeAccount(Account):
             )
         ]
         fatal = [e["context"] for e in self.named("exception") if e["context"]["severity"] == 0]
+        if not fatal and any(e["context"]["status"] in OF_SIGTERM for e in self.named("finish")):
+            # The IMP exits as the shell does, which gives the status of tasks that the end of the
+            # user manager has terminated.
+            self.lost = self.touched
         if not fatal or fatal[0]["type"] != "exec" or not self.touched:
             return
         note = fatal[0].get("note", "")

@@ -44,8 +44,8 @@ impl World {
                 };
                 let ran = self.now - script.began;
                 // A module that was loaded meanwhile only has the wall clock.
-                let jumped = self.ranks[rank as usize].clock - script.clock;
-                let asked_ago = self.now - script.asked + jumped.max(0.0);
+                let jumped = self.ranks[rank as usize].clock - script.asked.clock;
+                let asked_ago = self.now - script.asked.at + jumped.max(0.0);
                 let is_over = limit.is_some_and(|limit| asked_ago >= limit - ASKED_EARLIER);
                 if !is_over && config.is_some_and(|config| ran >= config.kill_timeout) {
                     untold.push(format!("{}: {reason}, but it got no SIGTERM", script.unit));

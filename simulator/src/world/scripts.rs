@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{Item, World};
 use crate::request::{Asked, Life};
-use crate::script::{Mark, Script};
+use crate::script::{Mark, Moment, Script};
 
 /// Of so many scripts one fails, one goes on until it is told to end, one does not listen, and some
 /// mark their node.
@@ -54,7 +54,7 @@ impl World {
     }
 
     /// systemd has executed a script.
-    pub(super) fn begin_script(&mut self, rank: u32, unit: &UnitName, asked: f64) {
+    pub(super) fn begin_script(&mut self, rank: u32, unit: &UnitName, asked: Moment) {
         let what = self.rng.random_range(0..TROUBLE);
         let is_prolog = unit.stage() == Stage::Prolog;
         let state = &mut self.ranks[rank as usize];
@@ -68,7 +68,6 @@ impl World {
             deaf: what == 2,
             asked,
             began: self.now,
-            clock: state.clock,
             is_told: false,
             lost_with_node: false,
         };

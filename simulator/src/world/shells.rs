@@ -15,6 +15,7 @@ use crate::kind::FaultKind;
 use crate::packet::SimPacket;
 use crate::profile::Profile;
 use crate::request::Life;
+use crate::script::Moment;
 use crate::shell::{Shell, ShellId};
 
 /// systemd's exit code when it cannot execute the program (systemd.exec(5), `EXIT_EXEC`).
@@ -27,7 +28,7 @@ const FLUX_KVS_APPEND: u32 = 32;
 
 impl World {
     /// systemd runs the start job of a unit: the process exists, and is executed a moment later.
-    pub(super) fn fork(&mut self, rank: u32, boot: u32, unit: &UnitName, asked: f64) {
+    pub(super) fn fork(&mut self, rank: u32, boot: u32, unit: &UnitName, asked: Moment) {
         let state = &mut self.ranks[rank as usize];
         if state.boot != boot {
             return;
@@ -38,7 +39,7 @@ impl World {
     }
 
     /// A unit's process executes its program.
-    pub(super) fn execute(&mut self, rank: u32, boot: u32, unit: &UnitName, asked: f64) {
+    pub(super) fn execute(&mut self, rank: u32, boot: u32, unit: &UnitName, asked: Moment) {
         let state = &mut self.ranks[rank as usize];
         if state.boot != boot {
             return;

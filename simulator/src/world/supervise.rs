@@ -9,7 +9,9 @@ use rand::Rng;
 use super::{Item, World};
 use crate::held_up::HeldUp;
 use crate::kind::FaultKind;
+use crate::rank::Rank;
 use crate::request::Life;
+use crate::script::Moment;
 use crate::systemd::{Act, SimSystemd};
 
 /// Ways of messages that are not between two brokers begin at these numbers.
@@ -210,8 +212,9 @@ impl World {
                 Act::Run(unit) => {
                     let slow = self.faults.draw(FaultKind::StartIsSlow).is_some();
                     let most = if slow { 60.0 } else { self.profile.start_seconds };
-                    let boot = self.ranks[rank as usize].boot;
-                    self.after(0.005, most, Item::Fork { rank, boot, unit, asked: self.now });
+                    let Rank { boot, clock, .. } = self.ranks[rank as usize];
+                    let asked = Moment { at: self.now, clock };
+                    self.after(0.005, most, Item::Fork { rank, boot, unit, asked });
                 }
                 Act::Signal { unit, signal, all } => {
                     self.after(0.000_1, 0.01, Item::Signal { rank, unit, signal, all });

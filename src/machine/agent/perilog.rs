@@ -28,6 +28,8 @@ pub(super) struct Perilog {
     /// Those that have begun.
     scripts: BTreeMap<Stage, Script>,
     go: Go,
+    /// It was reported that only the epilog is to come.
+    told_epilog: bool,
     /// The first fatal exception of the job, as far as this rank knows.
     reason: Option<EndReason>,
 }
@@ -186,8 +188,11 @@ impl Perilog {
                 go => go,
             };
         }
-        if self.is_epilog_due(cx, shell) {
+        let awaits_epilog = self.awaits_epilog(cx, shell);
+        if awaits_epilog && !std::mem::replace(&mut self.told_epilog, true) {
             reports.push(Report::Epilog);
+        }
+        if awaits_epilog && (self.go == Go::Conclude || !self.are_epilogs_together()) {
             reports.extend(self.begin(cx, id, shell, Stage::Epilog, out));
         }
         // The records of shell and prolog tell the next life of the epilog that is to follow, until that
@@ -284,13 +289,16 @@ impl Perilog {
         prolog.is_some_and(|prolog| prolog.is_over() && prolog.failure().is_none())
     }
 
-    fn is_epilog_due(&self, cx: Context, shell: &Shell) -> bool {
-        let waits = self.wanted.as_ref().is_some_and(|wanted| wanted.epilogs_together);
+    /// Nothing but the epilog is to come on this rank, and that has not begun.
+    fn awaits_epilog(&self, cx: Context, shell: &Shell) -> bool {
         self.script(Stage::Epilog).is_none()
             && self.may_get_epilog(cx, shell)
             && self.script(Stage::Prolog).is_none_or(|prolog| !prolog.is_active())
             && self.is_shell_over(shell)
-            && (self.go == Go::Conclude || !waits)
+    }
+
+    fn are_epilogs_together(&self) -> bool {
+        self.wanted.as_ref().is_some_and(|wanted| wanted.epilogs_together)
     }
 
     /// Something was begun on this rank that an epilog follows.
@@ -375,7 +383,9 @@ impl Perilog {
         if !self.wants(cx, Stage::Prolog) {
             reports.push(Report::Prepared);
         }
-        reports.extend(self.script(Stage::Epilog).map(|_| Report::Epilog));
+        if self.told_epilog || self.script(Stage::Epilog).is_some() {
+            reports.push(Report::Epilog);
+        }
         reports.extend(self.tell_end(Stage::Epilog));
         reports
     }

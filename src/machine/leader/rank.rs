@@ -13,7 +13,7 @@ pub(super) enum ShellPhase {
     Pending,
     Running,
     Exited(ShellEnd),
-    /// Nothing is left of it, or it never was, and the rank's epilog runs.
+    /// Nothing is left of it, or it never was, and the rank's epilog runs, or waits for the other shells.
     Epilog(ShellEnd),
     /// Nothing is left of it, or nothing more can be learned.
     Gone(ShellEnd),
@@ -137,7 +137,7 @@ impl Rank {
         self.phase = ShellPhase::Exited(ShellEnd { has_run: true, status: None });
     }
 
-    /// The epilog runs.
+    /// Only the epilog is to come, or runs.
     pub(super) fn set_epilog(&mut self) {
         self.phase = ShellPhase::Epilog(self.end());
     }

@@ -112,6 +112,8 @@ pub(super) struct World {
     last_request: u64,
     pub(super) now: f64,
     pub(super) config: Config,
+    /// The job is a guest's: its shells run under the IMP.
+    pub(super) is_guests: bool,
     /// What the job manager was told.
     pub(super) responses: Vec<Response>,
     pub(super) events: Vec<ExecEvent>,
@@ -200,6 +202,7 @@ impl World {
             last_request: 1000,
             now: 0.0,
             config,
+            is_guests: false,
             responses: Vec::new(),
             events: Vec::new(),
             moved: false,
@@ -295,8 +298,10 @@ impl World {
     }
 
     pub(super) fn start(&mut self, ranks: &str, reattach: bool) {
+        let mut payload = start(ranks, reattach);
+        payload["userid"] = json!(if self.is_guests { OWNER + 1 } else { OWNER });
         let request = self.request();
-        self.happen(0, start_event(request, &start(ranks, reattach)));
+        self.happen(0, start_event(request, &payload));
     }
 
     pub(super) fn request(&mut self) -> RequestId {
@@ -501,7 +506,7 @@ impl World {
 
     pub(super) fn unit_of(&self, rank: usize) -> UnitName {
         let instance = InstanceId::new("/test", OWNER);
-        UnitName::new(false, BrokerRank(rank as u32), JOB, instance)
+        UnitName::new(self.is_guests, BrokerRank(rank as u32), JOB, instance)
     }
 
     /// The shell on `rank` has started.

@@ -40,7 +40,10 @@ pub(super) fn world(size: usize, perilog: PerilogConfig) -> World {
 
 /// A job on all ranks whose prologs run.
 pub(super) fn preparing(size: usize, perilog: PerilogConfig) -> World {
-    let mut world = world(size, perilog);
+    prepared(world(size, perilog), size)
+}
+
+fn prepared(mut world: World, size: usize) -> World {
     let ranks: Idset = (0..size as u32).collect();
     world.start(&ranks.to_string(), false);
     (0..size).for_each(|rank| world.script_started(rank, Stage::Prolog));
@@ -49,7 +52,10 @@ pub(super) fn preparing(size: usize, perilog: PerilogConfig) -> World {
 
 /// A job on all ranks whose shells run.
 pub(super) fn running(size: usize, perilog: PerilogConfig) -> World {
-    let mut world = preparing(size, perilog);
+    run(preparing(size, perilog), size)
+}
+
+fn run(mut world: World, size: usize) -> World {
     (0..size).for_each(|rank| world.script_exited(rank, Stage::Prolog, DONE));
     world.pass(0.05);
     world.all_started(0..size);
@@ -343,6 +349,36 @@ fn epilogs_can_wait_for_the_last_shell_of_the_job() {
         world.script_exited(rank, Stage::Epilog, DONE);
     }
     world.assert_ended();
+}
+
+/// [give-up-drains]. Simulator seed 880003423: all nodes of the job were drained.
+#[test]
+fn who_only_waits_for_the_epilogs_of_all_is_not_drained_for_what_another_cannot_kill() {
+    let config = Config {
+        fanout: 2,
+        imp: Some("/bin/imp".to_string()),
+        perilog: Some(PerilogConfig { epilogs_together: true, ..perilog() }),
+        shell_exit_timeout: None,
+        ..Config::default()
+    };
+    let mut world = World::with(3, config);
+    world.is_guests = true;
+    let mut world = run(prepared(world, 3), 3);
+    world.exited(0, DONE);
+    world.pass(1.0);
+    // A new leader is told the same.
+    world.unload(1);
+    world.load(1);
+    world.exited(1, DONE);
+    let (request, expiration) = (world.request(), WallTime(1e9 + world.now + 1.0));
+    world.happen(0, Event::Expiration { request, id: JOB, expiration });
+    world.pass(5000.0);
+    assert_eq!(world.drained, [format!("2 unkillable user processes for job {JOB}")]);
+    for rank in 0..2 {
+        world.script_exited(rank, Stage::Epilog, DONE);
+    }
+    world.pass(20.0);
+    assert!(world.is_released());
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub enum Report {
     },
     /// A leader has had the shell ended for this exception.
     EndReason(EndReason),
-    /// Nothing is left of the shell, and the rank's epilog runs.
+    /// Nothing is left of the shell, and the rank's epilog runs, or waits for the other shells.
     Epilog,
     /// The shell has exited.
     Exited {
