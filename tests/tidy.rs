@@ -1,5 +1,6 @@
 //! The project's style, as far as a program can check it. Who may name whom is in `floors.rs`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -88,6 +89,35 @@ fn assert_absent(below: &str, banned: &[&str], allowed: &[&str], why: &str) {
         }
     }
     assert!(found.is_empty(), "{why}:\n{}", found.join("\n"));
+}
+
+/// A type that this line declares, and whether other files can see it.
+fn declared(line: &str) -> Option<(&str, bool)> {
+    let words = line.trim_start();
+    let is_visible = words.starts_with("pub");
+    let words = if is_visible { words.split_once(' ')?.1 } else { words };
+    // `pub(in crate::machine)`
+    let words = words.strip_prefix("crate::machine) ").unwrap_or(words);
+    let (kind, rest) = words.split_once(' ')?;
+    let is_type = matches!(kind, "enum" | "struct" | "trait") || kind == "type" && words == line;
+    let end = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
+    is_type.then_some((&rest[..end], is_visible))
+}
+
+#[test]
+fn a_noun_that_files_share_is_one_thing() {
+    let mut all: BTreeMap<String, Vec<(String, bool)>> = BTreeMap::new();
+    for (name, text) in sources("src").into_iter().filter(|(name, _)| !name.contains("/tests")) {
+        let production = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        for (number, line) in code(production) {
+            if let Some((noun, is_visible)) = declared(line) {
+                let known = all.entry(noun.to_string()).or_default();
+                known.push((format!("{name}:{number}"), is_visible));
+            }
+        }
+    }
+    all.retain(|_, places| places.len() > 1 && places.iter().any(|(_, is_visible)| *is_visible));
+    assert!(all.is_empty(), "two types of one name: {all:#?}");
 }
 
 #[test]

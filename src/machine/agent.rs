@@ -375,6 +375,7 @@ impl Agent {
     }
 
     /// The unit is of another run of this id.
+    #[cfg(any(test, feature = "coverage"))]
     pub(super) fn has_another(&self, unit: &UnitName) -> bool {
         self.local_shell.as_ref().is_some_and(|there| there.has_another(unit))
     }

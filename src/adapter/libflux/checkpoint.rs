@@ -22,8 +22,18 @@ use crate::proto::JobId;
 
 /// The answer to a commit, and to `kvs.getroot`: how many roots the namespace has had.
 #[derive(Deserialize)]
-pub(super) struct Version {
+pub(super) struct RootVersion {
     pub(super) rootseq: u64,
+}
+
+/// A guest namespace's root. None: it was grafted in the meantime, so the primary namespace has it. After
+/// any other error a checkpoint would lack what leaders take for kept.
+fn unless_grafted(root: Result<String, RpcError>) -> Result<Option<String>, Fault> {
+    match root {
+        Ok(root) => Ok(Some(root)),
+        Err(error) if error.errnum == libc::ENOTSUP => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 impl Kvs {
@@ -44,8 +54,7 @@ impl Kvs {
         let guest_lookups: Vec<_> = ended.iter().map(guest).collect();
         let (mut roots, mut moved) = (Vec::new(), Vec::new());
         for (id, root) in root_lookups {
-            // If it was grafted in the meantime, it is in the primary namespace.
-            roots.extend(root.await.ok().map(|root| (id, root)));
+            roots.extend(unless_grafted(root.await)?.map(|root| (id, root)));
         }
         for (id, guest) in guest_lookups {
             let is_there = guest.await.is_ok_and(|treeobj| Root::of(treeobj).is_ok());
@@ -98,11 +107,27 @@ impl Kvs {
             result => {
                 let text = result.map_err(Fault::from)?;
                 let version = serde_json::from_str(&text);
-                let Version { rootseq } = version.map_err(|error| {
+                let RootVersion { rootseq } = version.map_err(|error| {
                     Fault::new(libc::EPROTO, format!("answer to a commit: {error}"))
                 })?;
                 Ok(Some(rootseq))
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_namespace_that_is_gone_may_be_missing_in_a_checkpoint() {
+        let error = |errnum| Err(RpcError { errnum, message: String::new() });
+        assert_eq!(unless_grafted(Ok("root".to_string())), Ok(Some("root".to_string())));
+        assert_eq!(unless_grafted(error(libc::ENOTSUP)), Ok(None));
+        for errnum in [libc::EIO, libc::ENOSYS, libc::EHOSTUNREACH, libc::ENOMEM] {
+            let failed = unless_grafted(error(errnum)).map_err(|fault| fault.errnum);
+            assert_eq!(failed, Err(errnum));
         }
     }
 }

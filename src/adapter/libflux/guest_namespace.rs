@@ -155,8 +155,11 @@ impl Kvs {
     async fn restore(&self, id: JobId, userid: u32) -> Result<Option<Opened>, Fault> {
         let treeobj = self.find_treeobj(&id.kvs_key(CHECKPOINT_KEY)).await?;
         let Ok(root) = Root::of(treeobj) else {
-            self.create(id, userid).await?;
-            return Ok(Some(Opened::default()));
+            return match self.create(id, userid).await {
+                Ok(_) => Ok(Some(Opened::default())),
+                Err(error) if error.errnum == libc::EEXIST => Ok(None),
+                Err(error) => Err(error.into()),
+            };
         };
         let opened = read(&self.read_eventlog(id, &root.treeobj).await?, false)?;
         let is_created = self.create_again(id, userid, &root).await?;

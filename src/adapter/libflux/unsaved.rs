@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use serde_json::json;
 
-use super::checkpoint::Version;
+use super::checkpoint::RootVersion;
 use super::{Futures, Handle, HandleError, Timer};
 
 /// Pause after a checkpoint, and between two looks, in seconds.
@@ -70,7 +70,7 @@ impl Unsaved {
             }
             let version = result.ok().and_then(|answer| serde_json::from_str(&answer).ok());
             match version {
-                Some(Version { rootseq }) if rootseq == saved => unsaved.set_timer(),
+                Some(RootVersion { rootseq }) if rootseq == saved => unsaved.set_timer(),
                 // Nor is it known that nothing has changed when the KVS does not say. If it is at
                 // fault, the log says so of the checkpoint.
                 _ => {

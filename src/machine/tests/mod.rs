@@ -15,6 +15,7 @@ mod kept;
 mod kvs;
 mod leave;
 mod method;
+mod peers;
 mod perilog;
 mod reason;
 mod rebooted;
@@ -29,6 +30,7 @@ mod stopped;
 mod streams;
 mod table;
 mod testexec;
+mod together;
 mod trust;
 mod unreadable;
 mod unrecorded;
@@ -42,7 +44,7 @@ use crate::config::Config;
 use crate::machine::mono_time::MonoTime;
 use crate::machine::{
     Answer, Awaited, Credential, Effect, Effects, Event, Facts, Fault, KvsOp, Level, Listing, Node,
-    Now, PeerRequest, RequestId, StreamItem, Topic,
+    Now, RequestId, Topic,
 };
 use crate::port::Note;
 use crate::port::supervisor::{
@@ -298,9 +300,8 @@ impl World {
     }
 
     pub(super) fn start(&mut self, ranks: &str, reattach: bool) {
-        let mut payload = start(ranks, reattach);
-        payload["userid"] = json!(if self.is_guests { OWNER + 1 } else { OWNER });
-        let request = self.request();
+        let (request, mut payload) = (self.request(), start(ranks, reattach));
+        payload["userid"] = json!(OWNER + u32::from(self.is_guests));
         self.happen(0, start_event(request, &payload));
     }
 
@@ -360,58 +361,6 @@ impl World {
         }
     }
 
-    fn send(&mut self, rank: usize, to: BrokerRank, request: PeerRequest) {
-        match request.awaited(to) {
-            Some(awaited) if awaited.is_stream() => {
-                let id = self.hold(rank, to, awaited);
-                self.ask(to, request.into_event(id));
-            }
-            Some(awaited) => self.question(rank, to, awaited, request),
-            None => {
-                self.messages += usize::from(matches!(request, PeerRequest::Order(_)));
-                let event = request.into_event(RequestId::UNANSWERED);
-                self.queue.push_back((to.0 as usize, event));
-            }
-        }
-    }
-
-    fn ask(&mut self, to: BrokerRank, event: Event) {
-        let event = (to.0 as usize, event);
-        if self.hold_asked { &mut self.held } else { &mut self.queue }.push_back(event);
-    }
-
-    fn stream(&mut self, rank: usize, to: RequestId, item: StreamItem) {
-        match (to, item) {
-            (_, StreamItem::Response { id, response }) => {
-                assert_eq!(id, JOB);
-                self.responses.push(response);
-            }
-            (_, StreamItem::Reply(_)) if self.hold_replies => (),
-            (RequestId::Remote(to), item) => self.answer(rank, to, &item),
-            (RequestId::Local(_), _) => panic!("what a rank says to itself left it"),
-        }
-    }
-
-    fn answer(&mut self, rank: usize, to: u64, item: &StreamItem) {
-        self.messages += 1;
-        if let Some((asker, awaited)) = self.requests.get(&(rank, to)) {
-            let event = (*asker, awaited.hear(Ok(item.encode())));
-            let is_held = self.hold_answers_of == Some(rank);
-            if is_held { &mut self.held } else { &mut self.queue }.push_back(event);
-        }
-    }
-
-    fn question(&mut self, rank: usize, to: BrokerRank, awaited: Awaited, request: PeerRequest) {
-        let number = RequestId::Remote(1_000_000 + self.questions.len() as u64);
-        self.questions.push((rank, awaited.clone()));
-        if self.nodes[to.0 as usize].is_some() {
-            self.queue.push_back((to.0 as usize, request.into_event(number)));
-        } else {
-            let fault = Fault::new(libc::ENOSYS, "no such service");
-            self.queue.push_back((rank, awaited.hear(Err(fault))));
-        }
-    }
-
     /// Effects that end here.
     fn note(&mut self, rank: usize, effect: Effect) {
         match effect {
@@ -444,27 +393,12 @@ impl World {
             | Effect::Drop { .. }
             | Effect::Log { level: Level::Debug | Level::Info, .. }
             | Effect::LostShell { .. } => (),
-            // See `perform`.
             Effect::Checkpoint { .. }
             | Effect::Kvs { .. }
             | Effect::Pass { .. }
             | Effect::Send { .. }
             | Effect::Stream { .. }
             | Effect::Unit(..) => unreachable!("{effect:?}"),
-        }
-    }
-
-    fn hold(&mut self, asker: usize, to: BrokerRank, awaited: Awaited) -> RequestId {
-        self.messages += 1;
-        self.last_request += 1;
-        self.requests.insert((to.0 as usize, self.last_request), (asker, awaited));
-        RequestId::Remote(self.last_request)
-    }
-
-    fn end(&mut self, rank: usize, to: RequestId, end: StreamEnd) {
-        let RequestId::Remote(to) = to else { return };
-        if let Some((asker, awaited)) = self.requests.remove(&(rank, to)) {
-            self.queue.push_back((asker, awaited.hear(Err(end.into()))));
         }
     }
 

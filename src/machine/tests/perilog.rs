@@ -13,7 +13,7 @@ use crate::proto::{
 };
 
 const FAILED: WaitStatus = WaitStatus(1 << 8);
-const DONE: WaitStatus = WaitStatus(0);
+pub(super) const DONE: WaitStatus = WaitStatus(0);
 
 fn script(name: &str) -> ScriptConfig {
     ScriptConfig {
@@ -43,7 +43,7 @@ pub(super) fn preparing(size: usize, perilog: PerilogConfig) -> World {
     prepared(world(size, perilog), size)
 }
 
-fn prepared(mut world: World, size: usize) -> World {
+pub(super) fn prepared(mut world: World, size: usize) -> World {
     let ranks: Idset = (0..size as u32).collect();
     world.start(&ranks.to_string(), false);
     (0..size).for_each(|rank| world.script_started(rank, Stage::Prolog));
@@ -55,7 +55,7 @@ pub(super) fn running(size: usize, perilog: PerilogConfig) -> World {
     run(preparing(size, perilog), size)
 }
 
-fn run(mut world: World, size: usize) -> World {
+pub(super) fn run(mut world: World, size: usize) -> World {
     (0..size).for_each(|rank| world.script_exited(rank, Stage::Prolog, DONE));
     world.pass(0.05);
     world.all_started(0..size);
@@ -335,50 +335,6 @@ fn an_epilog_past_its_limit_drains_its_rank_alone() {
     assert_eq!(world.units(), ["epilog-1"]);
     world.script_exited(1, Stage::Epilog, DONE);
     world.assert_ended();
-}
-
-#[test]
-fn epilogs_can_wait_for_the_last_shell_of_the_job() {
-    let mut world = running(2, PerilogConfig { epilogs_together: true, ..perilog() });
-    world.exited(0, DONE);
-    world.pass(1.0);
-    assert!(!world.units().contains(&"epilog-0".to_string()));
-    world.exited(1, DONE);
-    world.pass(0.05);
-    for rank in 0..2 {
-        world.script_exited(rank, Stage::Epilog, DONE);
-    }
-    world.assert_ended();
-}
-
-/// [give-up-drains]. Simulator seed 880003423: all nodes of the job were drained.
-#[test]
-fn who_only_waits_for_the_epilogs_of_all_is_not_drained_for_what_another_cannot_kill() {
-    let config = Config {
-        fanout: 2,
-        imp: Some("/bin/imp".to_string()),
-        perilog: Some(PerilogConfig { epilogs_together: true, ..perilog() }),
-        shell_exit_timeout: None,
-        ..Config::default()
-    };
-    let mut world = World::with(3, config);
-    world.is_guests = true;
-    let mut world = run(prepared(world, 3), 3);
-    world.exited(0, DONE);
-    world.pass(1.0);
-    // A new leader is told the same.
-    world.unload(1);
-    world.load(1);
-    world.exited(1, DONE);
-    let (request, expiration) = (world.request(), WallTime(1e9 + world.now + 1.0));
-    world.happen(0, Event::Expiration { request, id: JOB, expiration });
-    world.pass(5000.0);
-    assert_eq!(world.drained, [format!("2 unkillable user processes for job {JOB}")]);
-    for rank in 0..2 {
-        world.script_exited(rank, Stage::Epilog, DONE);
-    }
-    world.pass(20.0);
-    assert!(world.is_released());
 }
 
 #[test]
