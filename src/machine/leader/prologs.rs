@@ -188,8 +188,14 @@ impl Leader {
         if waits { self.ranks.select(Rank::is_in_prolog) } else { Idset::new() }
     }
 
-    /// Ranks whose epilogs the job waits for.
+    /// Ranks whose epilogs the job waits for. As long as it runs, epilogs that begin together wait for
+    /// its shells.
     pub(super) fn epilog_ranks(&self) -> Idset {
+        let runs =
+            matches!(self.state, State::Launching(_) | State::Running(_)) && !self.has_failed();
+        if runs && self.command.scripts.as_ref().is_some_and(|scripts| scripts.epilogs_together) {
+            return Idset::new();
+        }
         self.ranks.select(|known| matches!(known.phase, ShellPhase::Epilog(_)))
     }
 

@@ -118,11 +118,16 @@ impl World {
         self.responses.iter().filter_map(exception).collect()
     }
 
-    /// The administrator does not want the job to wait for scripts any more. It is over then.
-    fn release_scripts(&mut self) {
+    /// The administrator does not want the job to wait for scripts any more.
+    pub(super) fn ask_for_release(&mut self) {
         let release = PerilogRelease { id: JOB, ranks: None, drain: false, kill: false };
         let request = self.request();
         self.happen(0, Event::PerilogRelease { request, release });
+    }
+
+    /// The same, and the job is over then.
+    fn release_scripts(&mut self) {
+        self.ask_for_release();
         self.pass(1.0);
         assert!(self.is_released());
     }

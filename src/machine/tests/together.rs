@@ -12,6 +12,12 @@ fn epilogs_can_wait_for_the_last_shell_of_the_job() {
     world.exited(0, DONE);
     world.pass(1.0);
     assert!(!world.units().contains(&"epilog-0".to_string()));
+    world.ask_for_release();
+    assert_eq!(
+        world.answers.pop(),
+        Some(Err(libc::ENOENT)),
+        "it is not its epilog that is waited for"
+    );
     world.exited(1, DONE);
     world.pass(0.05);
     for rank in 0..2 {
