@@ -295,6 +295,17 @@ mod tests {
                 "exec.testexec.allow-guests: expected true or false, got 1",
             ),
             (json!({"max-kill-count": 0}), vec![], "invalid max-kill-count=0"),
+            (
+                json!({"sdexec-stop-timer-sec": 5_000_000_000_i64}),
+                vec![],
+                "invalid sdexec-stop-timer-sec=5000000000",
+            ),
+            (json!({"sdexec-stop-timer-signal": 0}), vec![], "invalid sdexec-stop-timer-signal=0"),
+            (
+                json!({"max-start-delay-percent": -1}),
+                vec![],
+                "exec.max-start-delay-percent: expected a number that is not below 0, got -1",
+            ),
             (json!({"sdexec-properties": 1}), vec![], "exec.sdexec-properties is not a table"),
             (json!({"sdexec-properties": {"A": 1}}), vec![], "properties.A is not a string"),
             (json!({"barrier-timeout": "x"}), vec![], "invalid duration 'x' specified for"),

@@ -50,6 +50,11 @@ const SYSTEMD_PATIENCE: Duration = Duration::from_secs(30);
 /// it again. It ends after at most 120 s (`TimeoutStopSec` of user@.service).
 const MANAGER_PATIENCE: Duration = Duration::from_secs(150);
 
+/// How long a worker takes at most until it is ready, or says that it cannot be, if its disk answers. It
+/// waits for systemd, then for the list of its units, and is not slow with what it has found.
+pub const READY_WITHIN: Duration =
+    Duration::from_secs(MANAGER_PATIENCE.as_secs() + 2 * SYSTEMD_PATIENCE.as_secs());
+
 /// Pause before systemd is tried again.
 const SYSTEMD_PAUSE: Duration = Duration::from_millis(500);
 

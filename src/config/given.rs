@@ -61,6 +61,10 @@ impl Given<'_> {
         ConfigError::Type { key: self.key.to_string(), expected, value }
     }
 
+    fn out_of_range(&self, value: i64) -> ConfigError {
+        ConfigError::OutOfRange { key: self.key.to_string(), value }
+    }
+
     /// Reads text, and refuses what cannot be read.
     fn parsed<T>(&self, parse: impl Fn(&str) -> Option<T>) -> Read<T> {
         let text = self.text()?;
@@ -126,20 +130,26 @@ pub(super) fn absolute_path(given: &Given) -> Read<String> {
 pub(super) fn count(given: &Given) -> Read<u32> {
     let value = given.integer()?;
     let above_zero = u32::try_from(value).ok().filter(|value| *value > 0);
-    above_zero.ok_or_else(|| ConfigError::OutOfRange { key: given.key.to_string(), value })
+    above_zero.ok_or_else(|| given.out_of_range(value))
 }
 
-/// Below 0 it is not set.
+/// Below 0 counts as not set.
 pub(super) fn seconds(given: &Given) -> Read<Option<u32>> {
-    given.integer().map(|value| u32::try_from(value).ok())
+    let value = given.integer()?;
+    let seconds = u32::try_from(value).map_err(|_| given.out_of_range(value));
+    if value < 0 { Ok(None) } else { seconds.map(Some) }
 }
 
+/// signal(7).
 pub(super) fn signal_number(given: &Given) -> Read<i32> {
-    i32::try_from(given.integer()?).map_err(|_| given.wrong_type("a signal number"))
+    let value = given.integer()?;
+    let number = i32::try_from(value).ok().filter(|number| (1..=64).contains(number));
+    number.ok_or_else(|| given.out_of_range(value))
 }
 
-pub(super) fn number(given: &Given) -> Read<f64> {
-    given.of_table("a number", Value::as_f64)
+pub(super) fn percentage(given: &Given) -> Read<f64> {
+    let not_below_zero = |value: &Value| value.as_f64().filter(|number| *number >= 0.0);
+    given.of_table("a number that is not below 0", not_below_zero)
 }
 
 pub(super) fn flag(given: &Given) -> Read<bool> {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::error::ConfigError;
 use super::given::{
     Given, absolute_path, allow_guests, barrier_limit, bytes, count, duration, end_limit, flag,
-    method, number, properties, seconds, signal, signal_number, text,
+    method, percentage, properties, seconds, signal, signal_number, text,
 };
 use super::{ConfiguredMethod, PerilogConfig};
 use crate::proto::{ExecMethod, Signal};
@@ -118,7 +118,7 @@ keys! {
         "shell_exit_timeout" or_zero;
     /// `exec.max-start-delay-percent`: a job whose start was delayed by more than this part
     /// of its duration gets the delay back.
-    "max-start-delay-percent" max_start_delay_percent: f64 = 25.0, number, [];
+    "max-start-delay-percent" max_start_delay_percent: f64 = 25.0, percentage, [];
     /// `exec.sdexec-properties`: properties for every unit.
     "sdexec-properties" properties: BTreeMap<String, String> = BTreeMap::new(), properties, [],
         "sdexec_properties" if_any;

@@ -48,6 +48,7 @@ mod reason;
 mod release;
 mod replies;
 mod reports;
+mod retry;
 mod scripts;
 mod state;
 mod status;

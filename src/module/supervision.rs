@@ -11,7 +11,7 @@ use super::error::LoadError;
 use crate::adapter::libflux::{
     Constrain, Driver, Futures, Handle, Inbox, Inward, Launchers, Rexec, Timer,
 };
-use crate::adapter::worker::{ANSWER_WITHIN, Worker, WorkerConfig, has_records};
+use crate::adapter::worker::{ANSWER_WITHIN, READY_WITHIN, Worker, WorkerConfig, has_records};
 use crate::config::Config;
 use crate::machine::Event;
 use crate::port::supervisor::{Method, Supervisor, SupervisorEvent, UnitCommand};
@@ -20,9 +20,6 @@ use crate::supervisor::PulseWatch;
 
 /// How often it is looked whether the disk holds the worker up, in seconds.
 const LOOK_PAUSE: f64 = 10.0;
-
-/// How long a load waits for the worker: it waits itself for systemd, for half of this at most.
-const READY_WITHIN: Duration = Duration::from_secs(120);
 
 /// The worker. The node sends it commands, and unload joins its thread.
 #[derive(Clone)]

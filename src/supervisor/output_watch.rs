@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::inotify::{AddWatchFlags, InotifyEvent, WatchDescriptor};
+use tokio::time::Instant;
 
 use crate::proto::{Stream, UnitName};
 
@@ -19,8 +20,7 @@ use super::records::{RECORD, STRAY};
 /// 128 instances for each user.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Notices which output files grew, and which files are gone, with one inotify instance and one watch
-/// on the directory.
+/// One inotify instance, with one watch on the directory.
 #[derive(Debug)]
 pub(crate) struct OutputWatch {
     directory: PathBuf,
@@ -28,6 +28,8 @@ pub(crate) struct OutputWatch {
     watcher: Option<Watcher>,
     /// `None`: the directory that was watched is gone.
     watch: Cell<Option<WatchDescriptor>>,
+    /// When all files are looked at, if nothing is watched.
+    next_look: Cell<Instant>,
 }
 
 impl OutputWatch {
@@ -37,17 +39,20 @@ impl OutputWatch {
             .and_then(|watcher| add(&watcher, directory).map(|watch| (watcher, watch)))
             .inspect_err(|e| {
                 tracing::warn!(directory = %directory.display(), error = %e,
-                    "no inotify (see fs.inotify.max_user_instances): checking output files every {POLL_INTERVAL:?}");
+                    "no inotify (see fs.inotify.max_user_instances and max_user_watches): checking output \
+                     files every {POLL_INTERVAL:?}");
             });
         let (watcher, watch) = watched.ok().unzip();
-        Self { directory: directory.to_path_buf(), watcher, watch: Cell::new(watch) }
+        let (watch, next_look) = (Cell::new(watch), Cell::new(Instant::now()));
+        Self { directory: directory.to_path_buf(), watcher, watch, next_look }
     }
 
     /// Wait until files grew, or are gone. May be dropped and called again.
     pub(crate) async fn grown(&self) -> Grown {
         loop {
             let Some(watcher) = self.watcher.as_ref().filter(|_| self.watch.get().is_some()) else {
-                tokio::time::sleep(POLL_INTERVAL).await;
+                tokio::time::sleep_until(self.next_look.get()).await;
+                self.look_later();
                 self.watch_again();
                 return Grown::Any;
             };
@@ -57,14 +62,22 @@ impl OutputWatch {
         }
     }
 
-    /// Which files grew or went until now, if any did. The directory holds the records, too: who has
-    /// written to one calls this, and is not woken by it.
+    /// Which files grew or went until now, if any did. The directory holds the records, too: whoever
+    /// has written to one calls this first, so that its event wakes nobody.
     pub(crate) fn grown_already(&self) -> Option<Grown> {
-        let watcher = self.watcher.as_ref()?;
-        if self.watch.get().is_none() {
-            return self.watch_again().then_some(Grown::Any);
+        if let (Some(watcher), Some(_)) = (&self.watcher, self.watch.get()) {
+            return self.read(watcher.events_already());
         }
-        self.read(watcher.events_already())
+        // A worker that always has something else to do gets no answer of `grown`.
+        let is_time = Instant::now() >= self.next_look.get();
+        if is_time {
+            self.look_later();
+        }
+        (self.watch_again() || is_time).then_some(Grown::Any)
+    }
+
+    fn look_later(&self) {
+        self.next_look.set(Instant::now() + POLL_INTERVAL);
     }
 
     /// Watch the directory that has taken the place of the one that is gone. Returns whether there is
@@ -75,7 +88,7 @@ impl OutputWatch {
         self.watch.get().is_some()
     }
 
-    /// `None`: no output file grew, and none is gone.
+    /// What the events say. `None`: no output file grew, and none is gone.
     fn read(&self, events: io::Result<Vec<InotifyEvent>>) -> Option<Grown> {
         let events = match events {
             Ok(events) => events,
@@ -157,6 +170,22 @@ mod tests {
         assert!(is(watch.grown().await, Stream::Stderr));
     }
 
+    /// A worker that always has something else to do drops [`OutputWatch::grown`] each time.
+    #[tokio::test]
+    async fn without_inotify_a_busy_worker_looks_when_it_is_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let watch = OutputWatch { watcher: None, ..OutputWatch::new(dir.path()) };
+        let (long_ago, later) = (Instant::now(), Instant::now() + Duration::from_secs(3600));
+        for is_told in [false, true] {
+            watch.next_look.set(if is_told { long_ago } else { later });
+            assert_eq!(watch.grown_already().is_some(), is_told);
+        }
+        assert!(watch.next_look.get() > long_ago, "and not again at once");
+        watch.next_look.set(long_ago);
+        assert!(matches!(watch.grown().await, Grown::Any));
+        assert!(watch.next_look.get() > long_ago);
+    }
+
     /// [swept-made-again]
     #[tokio::test]
     async fn what_is_removed_is_noticed_and_so_is_a_new_directory() {
@@ -185,6 +214,7 @@ mod tests {
                 std::fs::remove_dir_all(&directory).unwrap();
             }
             assert!(matches!(watch.grown().await, Grown::Any));
+            watch.next_look.set(Instant::now() + Duration::from_secs(3600));
             assert!(watch.grown_already().is_none(), "there is nothing to watch");
             std::fs::create_dir(&directory).unwrap();
             assert!(matches!(watch.grown_already(), Some(Grown::Any)));

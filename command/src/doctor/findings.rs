@@ -16,7 +16,7 @@ use crate::stats::FLUX_CORES;
 const TRIED: &str = "0.88.";
 /// Room for records and output below which a node is short of it.
 const ROOM: u64 = 1 << 30;
-/// systemd.service(5): `OOMPolicy=`.
+/// The oldest systemd that has `OOMPolicy=` (systemd.service(5)).
 const SYSTEMD_MIN: u32 = 243;
 /// The oldest systemd that this release was tried with (doc/admin.md).
 const SYSTEMD_TRIED: u32 = 252;
@@ -40,12 +40,12 @@ fn user_systemctl(site: &Site, arguments: &str) -> String {
     format!("{}systemctl --user {arguments}", if is_system { &before } else { "" })
 }
 
-/// A command that writes a line for systemd.
-fn drop_in(unit: &str, line: &str) -> String {
+/// A command that writes a setting for systemd, in a file of its own: another mend may write one, too.
+fn drop_in(unit: &str, setting: &str, value: &str) -> String {
     let directory = format!("/etc/systemd/system/{unit}.d");
     format!(
-        "sudo mkdir -p {directory} && printf '[Service]\\n{line}\\n' | sudo tee \
-         {directory}/60-doctor.conf && sudo systemctl daemon-reload"
+        "sudo mkdir -p {directory} && printf '[Service]\\n{setting}={value}\\n' | sudo tee \
+         {directory}/60-doctor-{setting}.conf && sudo systemctl daemon-reload"
     )
 }
 
@@ -135,7 +135,7 @@ fn cgroups(site: &Site) -> Vec<Finding> {
         return vec![good("cgroup", format!("delegated: {}", controllers.join(" ")))];
     }
     let found = format!("not delegated to {}'s user manager: {}", site.owner, missing.join(" "));
-    let mend = drop_in(&manager(), "Delegate=cpu cpuset io memory pids");
+    let mend = drop_in(&manager(), "Delegate", "cpu cpuset io memory pids");
     let finding = if confines { bad("cgroup", found, mend) } else { note("cgroup", found) };
     vec![finding]
 }
@@ -194,7 +194,7 @@ fn service(service: &Service) -> Vec<Finding> {
         good("run directory", "stays when flux.service stops")
     } else {
         let found = "goes when flux.service stops, with the FLUX_JOB_TMPDIR of the owner's jobs";
-        let mend = drop_in("flux.service", "RuntimeDirectoryPreserve=yes");
+        let mend = drop_in("flux.service", "RuntimeDirectoryPreserve", "yes");
         bad("run directory", found, mend)
     });
     all
@@ -206,20 +206,23 @@ fn restart(pause: f64) -> Finding {
             "flux.service is started again after {pause} s, and flux-shell gives other ranks up \
              after {EXIT_TIMEOUT} s"
         );
-        bad("restart", found, drop_in("flux.service", "RestartSec=30s"))
+        bad("restart", found, drop_in("flux.service", "RestartSec", "30s"))
     } else {
         good("restart", format!("flux.service is started again after {pause} s"))
     }
 }
 
-/// Without one, a restart of rank 0 forgets all jobs.
+/// Without a backing store, a restart of rank 0 forgets all jobs.
 fn backing_store(broker: &Broker) -> Finding {
+    let Some(modules) = &broker.modules_0 else {
+        return note("KVS", "rank 0 does not say which modules it has");
+    };
     let store = ["content-sqlite", "content-files", "content-s3"]
         .into_iter()
-        .find(|name| broker.modules_0.contains(*name));
+        .find(|name| modules.contains(*name));
     match store {
         Some(store @ "content-sqlite") => good("KVS", store),
-        // It ends with the broker of its rank 0, and its KVS with it.
+        // The instance ends with its rank 0's broker, and nobody needs its KVS after that.
         store if broker.is_job => good("KVS", store.unwrap_or("in memory")),
         Some(store) => {
             note("KVS", format!("{store}: what it holds may be lost with rank 0's power"))
@@ -265,7 +268,8 @@ pub(super) fn compare_releases(reports: &mut dyn Iterator<Item = &mut Vec<Findin
     let found: BTreeSet<String> = reports
         .iter()
         .filter_map(|findings| findings.iter().find(is_module))
-        .map(|finding| finding.found.clone())
+        // What is installed beside it has a finding of its own.
+        .map(|finding| finding.found.split(" is loaded").next().unwrap_or_default().to_string())
         .collect();
     if found.len() < 2 {
         return;
@@ -412,9 +416,10 @@ fn perilog(broker: &Broker, stats: &Value) -> Option<Finding> {
 /// Modules of flux-core that others need.
 fn modules(broker: &Broker, stats: &Value) -> Vec<Finding> {
     let mut all = Vec::new();
+    let lacks = |name| broker.modules.as_ref().is_some_and(|modules| !modules.contains(name));
     let properties = &stats["config"]["sdexec_properties"];
     let devices = ["DevicePolicy", "DeviceAllow"].iter().any(|name| !properties[*name].is_null());
-    if devices && !broker.modules.contains("sdbus") {
+    if devices && lacks("sdbus") {
         let found = "DevicePolicy and DeviceAllow need flux-core's sdbus for jobs of other users";
         all.push(bad(
             "sdbus",
@@ -423,7 +428,7 @@ fn modules(broker: &Broker, stats: &Value) -> Vec<Finding> {
         ));
     }
     let confines = stats["config"]["sdexec_constrain_resources"] == 1;
-    if confines && !broker.modules.contains("sdexec-mapper") {
+    if confines && lacks("sdexec-mapper") {
         let found = "sdexec-constrain-resources needs flux-core's sdexec-mapper";
         all.push(bad(
             "sdexec-mapper",
@@ -460,8 +465,8 @@ mod tests {
                 size: 3,
                 is_system: true,
                 is_job: false,
-                modules: modules.clone(),
-                modules_0: modules,
+                modules: Some(modules.clone()),
+                modules_0: Some(modules),
                 has_perilog: false,
                 stats: Ok(stats),
             }),
@@ -536,7 +541,7 @@ mod tests {
             ("connector", "install", |site| stats(site)["connector-notice"] = json!("none")),
             ("stop", "keep-jobs", |site| stats(site)["keeps-jobs"] = json!(false)),
             ("systemd", "restart user@", |site| stats(site)["waits-for"] = json!("List")),
-            ("KVS", "content-sqlite", |site| broker(site).modules_0.clear()),
+            ("KVS", "content-sqlite", |site| broker(site).modules_0 = Some(BTreeSet::new())),
             ("restart", "RestartSec", |site| service(site).restart_sec = Some(300.0)),
             ("run directory", "Preserve", |site| service(site).keeps_run_directory = false),
             ("records", "state-directory", |site| {
@@ -599,6 +604,25 @@ mod tests {
     }
 
     #[test]
+    fn two_mends_of_one_unit_do_not_undo_each_other() {
+        let mut site = fit();
+        let service = site.service.as_mut().expect("flux.service");
+        (service.restart_sec, service.keeps_run_directory) = (Some(300.0), false);
+        let files: BTreeSet<String> = bad_of(&site)
+            .into_iter()
+            .filter_map(|(_, mend)| Some(mend.split("sudo tee ").nth(1)?.to_string()))
+            .collect();
+        assert_eq!(files.len(), 2, "{files:?}");
+    }
+
+    #[test]
+    fn a_rank_0_that_does_not_answer_is_no_kvs_without_a_backing_store() {
+        let mut site = fit();
+        broker(&mut site).modules_0 = None;
+        assert_eq!(bad_of(&site), []);
+    }
+
+    #[test]
     fn a_systemd_that_nobody_tried_is_noted() {
         let grade = |version: &str| {
             let mut site = fit();
@@ -619,7 +643,7 @@ mod tests {
         (site.service, site.imp) = (None, None);
         let broker = broker(&mut site);
         (broker.is_system, broker.is_job) = (false, true);
-        broker.modules_0.clear();
+        broker.modules_0 = Some(BTreeSet::new());
         let stats = stats(&mut site);
         stats["launcher"] = json!("fork");
         stats["notice"] = json!("this runs inside job f2 of Flux");
@@ -646,6 +670,16 @@ mod tests {
         compare_releases(&mut reports.iter_mut());
         let told = reports.iter().flatten().filter(|finding| finding.check == "releases");
         assert_eq!(told.count(), 1);
+
+        // An upgrade is half done: one has another release on its disk than it has loaded.
+        let mut old = fit();
+        stats(&mut old)["release"] = json!("0.0.9");
+        let mut installed = findings(&old);
+        let of_module = installed.iter_mut().find(|finding| finding.check == "module");
+        of_module.expect("a finding").found = "job-exec-rs 0.0.9".to_string();
+        let mut reports = [findings(&old), installed];
+        compare_releases(&mut reports.iter_mut());
+        assert!(reports.iter().flatten().all(|finding| finding.check != "releases"));
 
         broker(&mut other).stats = Err("ENOSYS".into());
         let mut reports = [findings(&fit()), findings(&other)];

@@ -68,9 +68,10 @@ pub(super) struct Broker {
     pub(super) is_system: bool,
     /// The instance is, or is inside, a job: its shells are children of brokers.
     pub(super) is_job: bool,
-    pub(super) modules: BTreeSet<String>,
-    /// Modules of rank 0.
-    pub(super) modules_0: BTreeSet<String>,
+    /// Modules of this rank, if it says which.
+    pub(super) modules: Option<BTreeSet<String>>,
+    /// Modules of rank 0, if it says which.
+    pub(super) modules_0: Option<BTreeSet<String>>,
     /// `perilog.so` is loaded.
     pub(super) has_perilog: bool,
     /// The statistics of the module, or why there are none.
@@ -169,10 +170,10 @@ impl Broker {
             size: here.size,
             is_system: here.is_configured && !here.is_job,
             is_job: here.is_job || is_inside,
-            modules: modules(here.rank).unwrap_or_default(),
+            modules: modules(here.rank),
             has_perilog: modules_0.is_some()
                 && broker::ask(0, "job-manager.jobtap-query", &plugin).is_ok(),
-            modules_0: modules_0.unwrap_or_default(),
+            modules_0,
             stats,
         }
     }

@@ -47,11 +47,19 @@ impl Kvs {
     }
 
     /// Holds a job in CLEANUP, and waits until the KVS has it.
+    ///
+    /// # Errors
+    /// The job manager does not hold it.
     pub(super) async fn hold(&self, id: JobId) -> Result<(), Fault> {
         self.post(id, &JobEvent::EpilogStart).await?;
         // The job may have come to its end meanwhile.
         let was_held = |eventlog: &str| JobEventlog::read(eventlog).was_held;
-        Ok(self.watch_until(&id.kvs_key("eventlog"), was_held).await?)
+        if let Err(error) = self.watch_until(&id.kvs_key("eventlog"), was_held).await {
+            // It is held, and has to be let go. Only a checkpoint may be too early for it.
+            let text = format!("{id}: cannot see that the KVS knows of its hold: {error}");
+            self.handle().log(libc::LOG_WARNING, &text);
+        }
+        Ok(())
     }
 
     /// Waits until the KVS has the final release of a job. If its eventlog cannot be read, because the

@@ -1,7 +1,7 @@
 //! RPCs whose answers are passed to closures, or awaited by flows.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 use std::rc::Rc;
@@ -28,13 +28,13 @@ struct PendingFuture {
     handle: Handle,
     callback: RefCell<Callback>,
     streaming: bool,
-    registry: Rc<RefCell<BTreeMap<usize, ()>>>,
+    registry: Rc<RefCell<BTreeSet<usize>>>,
 }
 
 /// Sends RPCs. Answers that come after it was dropped are ignored.
 pub struct Futures {
     handle: Handle,
-    registry: Rc<RefCell<BTreeMap<usize, ()>>>,
+    registry: Rc<RefCell<BTreeSet<usize>>>,
     flows: Rc<Flows>,
 }
 
@@ -49,7 +49,7 @@ impl Futures {
         self.flows.spawn(flow);
     }
 
-    /// What keeps a promise, and the promise, for what passes its outcome to a closure.
+    /// A function that keeps a promise, and the promise: for calls that pass their outcome to a closure.
     pub(super) fn promise<T: 'static>(&self) -> (impl FnOnce(T) + 'static, Promise<T>) {
         self.flows.promise()
     }
@@ -101,6 +101,7 @@ impl Futures {
         if future.is_null() {
             let error = HandleError::last("flux_future_create");
             self.handle.log(libc::LOG_ERR, &error.to_string());
+            keep(());
             return over;
         }
         // SAFETY: the future is ours, and the handle has a reactor.
@@ -121,7 +122,7 @@ impl Futures {
         self.open(topic, Some(nodeid), payload, each);
     }
 
-    /// The same, of the nearest rank that has the service.
+    /// As [`Self::stream`], of the nearest rank that has the service.
     pub fn stream_anywhere(
         &self,
         topic: &str,
@@ -131,13 +132,13 @@ impl Futures {
         self.open(topic, None, payload, each);
     }
 
-    /// Gives up all that is pending. Who waits for an answer holds what it then needs, this included,
-    /// so it would not go by itself.
+    /// Gives up all that is pending. What waits for an answer holds what it needs then, often these
+    /// `Futures` themselves, so neither would be dropped without this.
     pub fn close(&self) {
         self.flows.close();
         loop {
             let pending = self.registry.borrow_mut().pop_first();
-            let Some((future, ())) = pending else { return };
+            let Some(future) = pending else { return };
             // SAFETY: what is registered was not destroyed; no callback runs during unload.
             unsafe { libflux().flux_future_destroy(future as RawFuture) };
         }
@@ -206,15 +207,22 @@ impl Futures {
             streaming,
             registry: Rc::clone(&self.registry),
         });
-        self.registry.borrow_mut().insert(future as usize, ());
+        self.registry.borrow_mut().insert(future as usize);
         let arg = Box::into_raw(pending).cast::<c_void>();
         // SAFETY: `arg` stays valid until the future is destroyed, which frees it through aux.
         let rc = unsafe {
             libflux().flux_future_aux_set(future, c"job-exec-rs".as_ptr(), arg, Some(free_pending));
-            libflux().flux_future_then(future, seconds, Some(fulfilled), arg)
+            libflux().flux_future_then(future, seconds, Some(take_answer), arg)
         };
         if rc < 0 {
-            self.handle.log(libc::LOG_ERR, &HandleError::last("flux_future_then").to_string());
+            let error = HandleError::last("flux_future_then");
+            self.handle.log(libc::LOG_ERR, &error.to_string());
+            self.registry.borrow_mut().remove(&(future as usize));
+            // SAFETY: it lives until the future is destroyed, which nobody else does.
+            let pending = unsafe { &*arg.cast::<PendingFuture>() };
+            (pending.callback.borrow_mut())(Err(error.into()), future);
+            // SAFETY: the future is ours and not used again.
+            unsafe { libflux().flux_future_destroy(future) };
         }
     }
 }
@@ -240,7 +248,7 @@ unsafe extern "C" fn free_pending(arg: *mut c_void) {
     drop(unsafe { Box::from_raw(arg.cast::<PendingFuture>()) });
 }
 
-unsafe extern "C" fn fulfilled(future: RawFuture, arg: *mut c_void) {
+unsafe extern "C" fn take_answer(future: RawFuture, arg: *mut c_void) {
     let _whole = super::Uncancelable::new();
     // SAFETY: `arg` is the PendingFuture of this future, alive until the future is destroyed below.
     let pending = unsafe { &*arg.cast::<PendingFuture>() };

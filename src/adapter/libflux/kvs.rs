@@ -19,10 +19,9 @@ use super::text::{cstring, string};
 pub(super) struct Kvs {
     handle: Handle,
     futures: Rc<Futures>,
-    /// Whether it was logged that the KVS has no backing store.
+    /// Whether it was logged why checkpoints do not help, or not fully. One reason is enough.
     warned: Rc<Cell<bool>>,
-    /// None inside: there is no directory for it.
-    database: Rc<OnceCell<Option<Database>>>,
+    database: Rc<OnceCell<Database>>,
 }
 
 impl Kvs {
@@ -47,25 +46,27 @@ impl Kvs {
 
     /// Waits for a sync that is under way: its thread must not outlive the module.
     pub(super) fn stop(&self) {
-        if let Some(Some(database)) = self.database.get() {
+        if let Some(database) = self.database.get() {
             database.stop();
         }
     }
 
-    /// Has on the disk what the KVS has given to its backing store.
+    /// Syncs to the disk what the KVS has given to its backing store. False: nothing had to be synced.
     pub(super) async fn sync(&self) -> Synced {
-        let database = self.database.get_or_init(|| {
-            let directory = self.handle.attribute("statedir")?;
+        if self.database.get().is_none() {
+            let Some(directory) = self.handle.attribute("statedir") else { return Ok(false) };
             let database = Database::new(self.handle, directory.as_ref());
-            database.map_err(|error| self.warn_once(&error.to_string())).ok()
-        });
-        let Some(database) = database else { return Ok(false) };
+            let database = database.map_err(RpcError::from)?;
+            // Another sync may have been first.
+            let _ = self.database.set(database);
+        }
+        let Some(database) = self.database.get() else { return Ok(false) };
         let (keep, synced) = self.futures.promise();
         database.sync(keep);
         synced.await
     }
 
-    /// Whether a broker that is started in this one's place has its backing store.
+    /// Whether the backing store outlives this broker: the next one that is started on it finds it.
     pub(super) fn lasts(&self) -> bool {
         let removes = self.handle.attribute("statedir-cleanup");
         removes.is_none_or(|removes| removes == "0")
@@ -102,12 +103,12 @@ impl Kvs {
         self.take_lookup(future, treeobj)
     }
 
-    /// Reads `key` of the primary namespace, and again each time it changes, until `is_it` finds
-    /// what it looks for.
+    /// Reads `key` of the primary namespace, and again each time it changes, until it is found
+    /// as it is to be.
     pub(super) fn watch_until(
         &self,
         key: &str,
-        is_it: impl Fn(&str) -> bool + 'static,
+        is_found: impl Fn(&str) -> bool + 'static,
     ) -> Promise<Result<(), RpcError>> {
         let (keep, seen) = self.futures.promise();
         let (key, handle) = (cstring(key), self.handle.as_ptr());
@@ -116,12 +117,13 @@ impl Kvs {
         let future = unsafe { libflux().flux_kvs_lookup(handle, ptr::null(), flags, key.as_ptr()) };
         let mut keep = Some(keep);
         self.futures.then_each(future, move |result, future| {
-            let found = result.and_then(|_| value_of(future, false)).map(|text| is_it(&text));
+            let goes_on = result.is_ok();
+            let found = result.and_then(|_| value_of(future, false)).map(|text| is_found(&text));
             // After it was found, what still comes is the end of the cancelled watch.
             if !matches!(found, Ok(false))
                 && let Some(keep) = keep.take()
             {
-                if found.is_ok() {
+                if goes_on {
                     // SAFETY: the future is a lookup of ours with the watch flag, and lives.
                     unsafe { libflux().flux_kvs_lookup_cancel(future) };
                 }

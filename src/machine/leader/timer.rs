@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::retry::Policy;
 use crate::machine::away;
 use crate::machine::mono_time::MonoTime;
 use crate::machine::{COMMIT_PAUSE, COMMIT_TRIES};
@@ -43,20 +44,32 @@ pub(super) enum LeaderTimer {
 }
 
 impl LeaderTimer {
-    /// For what is tried again until it succeeds: the first pause and the longest, in seconds (they
-    /// double), and how often it is tried in a row.
-    fn tries(self) -> (f64, f64, u32) {
+    /// How it is armed again after a failure.
+    fn policy(self) -> Policy {
         match self {
-            Self::Commit => (COMMIT_PAUSE, COMMIT_PAUSE, COMMIT_TRIES),
-            Self::Open => (2.0, 2.0, u32::MAX),
-            Self::Retry => (away::PAUSE_FIRST, away::PAUSE_MAX, u32::MAX),
-            Self::Tell => (2.0, 2.0, u32::MAX),
-            _ => (1.0, 1.0, u32::MAX),
+            Self::Commit => Policy { tries: COMMIT_TRIES, ..Policy::each(COMMIT_PAUSE) },
+            Self::Open | Self::Tell => Policy::each(2.0),
+            Self::Retry => {
+                let (first, longest) = (away::PAUSE_FIRST, away::PAUSE_MAX);
+                Policy { first, longest, tries: u32::MAX }
+            }
+            // Of these only `ShellExit` is.
+            Self::Barrier
+            | Self::Ended
+            | Self::Expiration
+            | Self::Flush
+            | Self::KillShells
+            | Self::KillTasks
+            | Self::Leftover
+            | Self::MaxKill
+            | Self::Release
+            | Self::ShellExit
+            | Self::Test => Policy::each(1.0),
         }
     }
 }
 
-/// When each timer fires, in monotonic seconds, and what was tried in vain.
+/// When each timer fires, in monotonic seconds, and how often in a row what it is for has failed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct TimerTable {
     due: BTreeMap<LeaderTimer, MonoTime>,
@@ -68,21 +81,19 @@ impl TimerTable {
         self.due.insert(timer, at);
     }
 
-    /// Something has failed, or was not answered. Returns whether it is tried again after a pause: not
-    /// if this was the last try.
+    /// Something has failed, or was not answered. Returns whether another try is to come. One that is
+    /// to come already stays as it is.
     pub(super) fn try_again(&mut self, timer: LeaderTimer, now: MonoTime) -> bool {
         if self.is_armed(timer) {
             return true;
         }
-        let (first, longest, most) = timer.tries();
         let failures = self.failures.entry(timer).or_default();
-        let pause = first * f64::from(1u32 << (*failures).min(16));
         *failures = failures.saturating_add(1);
-        if *failures >= most {
-            self.succeed(timer);
+        let Some(pause) = timer.policy().pause(*failures) else {
+            self.succeed(timer); // what comes later is another matter
             return false;
-        }
-        self.arm(timer, now + pause.min(longest));
+        };
+        self.arm(timer, now + pause);
         true
     }
 
