@@ -19,7 +19,7 @@ use super::crash;
 use super::failure::Failure;
 use super::method::Method;
 use super::own_systemd;
-use super::signals::SignalThread;
+use super::signals::{INTERRUPTED, SignalThread};
 use super::story;
 
 /// Show what this is: a job that outlives a crash, and three small ones, in ten seconds
@@ -70,7 +70,7 @@ struct Notes {
     current: BTreeMap<UnitName, u32>,
     /// Units of all jobs.
     all: BTreeMap<UnitName, u32>,
-    /// Its units are to be listed as soon as all run.
+    /// The units of the job that is being shown are to be listed as soon as all run.
     list_units: bool,
     /// The job that is being shown is to be cancelled as soon as it runs.
     cancel: bool,
@@ -125,7 +125,7 @@ pub(super) fn demo(arguments: &Arguments) -> Result<ExitCode, Failure> {
         if let Some(ended) = own_systemd::run("job-exec-rs: no crash is shown:")? {
             return Ok(ended);
         }
-        // It has said why.
+        // `own_systemd` has said on stderr why there is none.
         if arguments.crash || matches!(arguments.method, Method::Systemd) {
             return Ok(ExitCode::FAILURE);
         }
@@ -182,7 +182,9 @@ fn jobs(instance: &mut Instance<'_>, ranks: u32, notes: &RefCell<Notes>) -> Resu
          the final release, after the job's data is in the KVS.",
     )?;
     notes.borrow_mut().list_units = true;
-    run(instance, ranks, &["sh", "-c", STAGGERED])?;
+    if is_interrupted(&run(instance, ranks, &["sh", "-c", STAGGERED])?) {
+        return Ok(());
+    }
     notes.borrow_mut().list_units = false;
     heading(
         "A job that fails",
@@ -190,6 +192,9 @@ fn jobs(instance: &mut Instance<'_>, ranks: u32, notes: &RefCell<Notes>) -> Resu
     )?;
     let outcome = run(instance, ranks, &["sh", "-c", FAILING])?;
     line(&format!("           flux run would exit with {}", outcome.exit_code()))?;
+    if is_interrupted(&outcome) {
+        return Ok(());
+    }
     heading(
         "A job that is cancelled",
         "sleep 600 gets SIGTERM as soon as it runs; what does not end would get SIGKILL.",
@@ -197,6 +202,11 @@ fn jobs(instance: &mut Instance<'_>, ranks: u32, notes: &RefCell<Notes>) -> Resu
     notes.borrow_mut().cancel = true;
     run(instance, ranks, &["sleep", "600"])?;
     Ok(())
+}
+
+/// A signal to this process has ended the job. It ends the demonstration as well.
+fn is_interrupted(outcome: &JobOutcome) -> bool {
+    outcome.exceptions.iter().any(|exception| exception.note.starts_with(INTERRUPTED))
 }
 
 fn run(instance: &mut Instance<'_>, ranks: u32, command: &[&str]) -> Result<JobOutcome, Failure> {

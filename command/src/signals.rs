@@ -12,6 +12,9 @@ use signal_hook::iterator::{Handle, Signals};
 
 use super::failure::Failure;
 
+/// How the exception of a job begins that a signal to this process has raised.
+pub const INTERRUPTED: &str = "interrupted";
+
 /// A thread that waits for signals, until this is dropped.
 pub struct SignalThread {
     handle: Handle,
@@ -42,7 +45,7 @@ impl SignalThread {
     pub fn of_instance(control: Control) -> Result<Self, Failure> {
         Self::start(move |count, name| match count {
             0 => {
-                control.cancel(None, &format!("interrupted ({name})"));
+                control.cancel(None, &format!("{INTERRUPTED} ({name})"));
                 "canceling the job; once more kills it at once"
             }
             1 => {

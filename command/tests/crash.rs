@@ -129,6 +129,14 @@ fn one_of_its_own_ends_with_it() {
 }
 
 #[test]
+fn small_jobs_end_with_the_one_that_is_interrupted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_, said) = interrupted(plain(dir.path(), &["demo", "--method", "fork"]), "rank 0 of ");
+    assert!(said.contains("different times") && !said.contains("A job that fails"), "{said}");
+    assert!(said.contains("What is left"), "{said}");
+}
+
+#[test]
 fn a_story_that_is_interrupted_leaves_nothing() {
     if !support::bus() {
         return;

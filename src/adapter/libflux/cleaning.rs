@@ -56,8 +56,10 @@ impl Kvs {
         let was_held = |eventlog: &str| JobEventlog::read(eventlog).was_held;
         if let Err(error) = self.watch_until(&id.kvs_key("eventlog"), was_held).await {
             // It is held, and has to be let go. Only a checkpoint may be too early for it.
-            let text = format!("{id}: cannot see that the KVS knows of its hold: {error}");
-            self.handle().log(libc::LOG_WARNING, &text);
+            self.handle().log(
+                libc::LOG_WARNING,
+                &format!("{id}: cannot see that the KVS knows of its hold: {error}"),
+            );
         }
         Ok(())
     }
