@@ -40,7 +40,8 @@ impl Given<'_> {
         }
     }
 
-    /// An argument never is: it is text.
+    /// Reads a value that only the table can have. An argument is text, so it is always of the wrong
+    /// type.
     fn of_table<'a, T>(
         &'a self,
         expected: &'static str,
@@ -86,12 +87,12 @@ pub(super) fn duration(given: &Given) -> Read<f64> {
     given.parsed(|text| parse_fsd(text).ok().filter(|it| *it > 0.0 && *it <= DURATION_MAX))
 }
 
-/// What is not above 0, or for ever, is no limit.
+/// A limit that is not above 0, or is for ever, is none.
 fn limit_of(seconds: f64) -> Option<f64> {
     Some(seconds).filter(|seconds| *seconds > 0.0 && *seconds <= DURATION_MAX)
 }
 
-/// flux-core's text of its error is its own (`job-exec/exec.c`).
+/// flux-core has a text of its own for this error (`job-exec/exec.c`).
 pub(super) fn barrier_limit(given: &Given) -> Read<Option<f64>> {
     let text = given.text()?;
     let bad = |_| ConfigError::BarrierTimeout { value: text.to_string() };

@@ -350,14 +350,14 @@ impl Coordinator {
         }
     }
 
-    /// When [`Self::handle_checkpoint_timeout`] is due.
+    /// When [`Self::advance_checkpoint`] is due.
     pub(super) fn next_checkpoint(&self) -> Option<MonoTime> {
         let begins = self.holds.next_timeout().or_else(|| self.checkpoint.next_timeout());
         [begins, self.delayed.next_timeout()].into_iter().flatten().min()
     }
 
     /// Makes a checkpoint, if it is time, and if the jobs are held that it would have in CLEANUP.
-    pub(super) fn handle_checkpoint_timeout(&mut self, cx: Context, out: &mut Effects) {
+    pub(super) fn advance_checkpoint(&mut self, cx: Context, out: &mut Effects) {
         let now = cx.now.mono;
         if self.delayed.next_timeout().is_some_and(|at| at <= now) {
             self.open_gate(cx, out);

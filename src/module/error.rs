@@ -14,7 +14,7 @@ use crate::proto::PERILOG_PLUGIN;
 pub(super) enum LoadError {
     /// The broker's configuration is not JSON.
     #[error("config.get: {0}")]
-    Answer(serde_json::Error),
+    ConfigNotJson(serde_json::Error),
     /// The `[exec]` table or an argument is wrong.
     #[error("error parsing config: {0}")]
     Config(#[from] ConfigError),
@@ -33,7 +33,7 @@ pub(super) enum LoadError {
     /// There is no directory for records.
     #[error("neither statedir nor rundir is set")]
     NoPlace,
-    /// The job manager keeps to another service.
+    /// The job manager keeps to the service that has its jobs.
     #[error(
         "job-manager.exec-hello: {error}: another service than '{SERVICE}' executes jobs that have \
          not ended; wait for their end, or remove that service first"
@@ -58,7 +58,7 @@ pub(super) enum LoadError {
         /// What is wrong with it.
         message: String,
     },
-    /// Shells would be taken for lost.
+    /// There are records of shells, and without systemd these would be taken for lost.
     #[error(
         "shells that run, or whose end is in no checkpoint yet, are recorded in {directory}, and \
          systemd, which starts them, cannot be used: {message}",
@@ -70,7 +70,7 @@ pub(super) enum LoadError {
         /// What is wrong with systemd.
         message: String,
     },
-    /// A property of `exec.sdexec-properties` that no unit can have.
+    /// `exec.sdexec-properties` has a property that may not be set.
     #[error("error parsing config: exec.sdexec-properties: {0}")]
     Property(#[from] PropertyError),
     /// Each script would run twice.

@@ -50,7 +50,7 @@ impl Module {
     /// Loads the module. It works as soon as the reactor runs.
     pub(super) fn load(handle: Handle, arguments: &[String]) -> Result<Self, LoadError> {
         let conf = handle.ask("config.get", "{}").map_err(LoadError::request("config.get"))?;
-        let conf: Value = serde_json::from_str(&conf).map_err(LoadError::Answer)?;
+        let conf: Value = serde_json::from_str(&conf).map_err(LoadError::ConfigNotJson)?;
         let config = Config::new(&conf, arguments)?;
         check_properties(&config.properties)?;
         if let Some(text) = config.warning() {

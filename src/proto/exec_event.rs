@@ -85,7 +85,7 @@ impl ExecEvent {
     }
 
     /// `debug.status`: the largest status of the shells that have ended, when ranks are released. A
-    /// later leader may not be able to ask them.
+    /// later leader may not be able to ask those ranks.
     pub fn status(timestamp: WallTime, status: WaitStatus) -> Self {
         Self::new(timestamp, "debug.status", json!({ "wait_status": status }))
     }
@@ -144,8 +144,8 @@ impl ExecEvent {
         event
     }
 
-    /// `log`: a rank was given up before all that its shell wrote was there. The key `missing`
-    /// tells the event from what the shell wrote.
+    /// `log`: a rank was given up before all that its shell wrote was there. The key `missing`,
+    /// which is true here, tells the event from what the shell wrote.
     pub fn output_missing(
         timestamp: WallTime,
         component: &str,
@@ -164,8 +164,8 @@ impl ExecEvent {
         self.origin().filter(|_| is_one).map(|(rank, _)| rank)
     }
 
-    /// `log`: so many bytes of a stream were sent to the log, and are not in it. The key `missing` has
-    /// their number: what follows them is counted from behind them.
+    /// `log`: in place of output that was sent to the log and could not be committed. The key `missing`
+    /// has the number of its bytes here, so that the offsets of later output are right.
     pub fn output_given_up(
         timestamp: WallTime,
         component: &str,
@@ -204,7 +204,8 @@ impl ExecEvent {
         self.context.get("truncated").and(self.origin())
     }
 
-    /// Rank, stream and number of bytes of a `log` event with output of a shell, or in its place.
+    /// Rank, stream and number of bytes of a `log` event that has output of a shell, or stands for output
+    /// that is missing.
     pub fn logged(&self) -> Option<(BrokerRank, Stream, u64)> {
         if let Some(bytes) = self.context.get("missing").and_then(Value::as_u64) {
             return self.origin().map(|(rank, stream)| (rank, stream, bytes));
@@ -220,7 +221,7 @@ impl ExecEvent {
         Some((rank, stream, bytes))
     }
 
-    /// The source of the text of a `log` event.
+    /// The rank and the stream that a `log` event names.
     fn origin(&self) -> Option<(BrokerRank, Stream)> {
         if self.name != "log" {
             return None;

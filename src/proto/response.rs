@@ -94,7 +94,7 @@ pub enum Response {
 }
 
 impl Response {
-    /// The job manager brings the job to CLEANUP for it.
+    /// Whether the job manager takes the job to CLEANUP when it gets this.
     pub fn is_end_of_run(&self) -> bool {
         match self {
             Self::Exception(exception) => exception.severity == 0,

@@ -73,7 +73,7 @@ fn time_limit(text: &str) -> Result<f64, String> {
 fn kill_timeout(text: &str) -> Result<f64, String> {
     match parse_fsd(text).map_err(|e| e.to_string())? {
         seconds if seconds > 0.0 && seconds.is_finite() => Ok(seconds),
-        _ => Err("expected more than 0".to_string()),
+        _ => Err("expected more than 0, and an end".to_string()),
     }
 }
 
@@ -116,5 +116,5 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::from(outcome.exit_code()));
     }
     let left: Vec<String> = left.iter().map(ToString::to_string).collect();
-    Err(Failure(format!("could not be ended: {}", left.join(", "))))
+    Err(Failure(format!("not ended: {}", left.join(", "))))
 }

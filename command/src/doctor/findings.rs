@@ -20,9 +20,10 @@ const ROOM: u64 = 1 << 30;
 const SYSTEMD_MIN: u32 = 243;
 /// The oldest systemd that this release was tried with (doc/admin.md).
 const SYSTEMD_TRIED: u32 = 252;
-/// What flux-shell waits at least, with the file that `install` puts into its `lua.d`.
+/// How long flux-shell waits at least for tasks of ranks that it does not hear of, with the file that
+/// `install` puts into its `lua.d`, in seconds.
 const EXIT_TIMEOUT: f64 = 150.0;
-/// What a broker needs to come up.
+/// What a broker needs to come up, in seconds.
 const BOOT: f64 = 20.0;
 
 const JOBS_HERE: &str = "all jobs on this node";
@@ -32,7 +33,8 @@ fn manager() -> String {
     format!("user@{}.service", getuid())
 }
 
-/// A command with the owner's user manager. Who looks after a system instance has to become its owner.
+/// A command for the owner's user manager. In a system instance the administrator has to become the owner
+/// for it.
 fn user_systemctl(site: &Site, arguments: &str) -> String {
     let is_system = site.broker.as_ref().is_ok_and(|broker| broker.is_system);
     let (owner, uid) = (&site.owner, getuid());

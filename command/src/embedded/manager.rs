@@ -57,7 +57,7 @@ impl JobOutcome {
 pub(super) struct KeptJob {
     /// What was submitted.
     pub(super) submitted: JobRequest,
-    /// Its `job-exec.start` request, as it would be sent now.
+    /// Its `job-exec.start` request, as the job manager would send it now.
     pub(super) start: Value,
     /// Ranks that it has released.
     pub(super) released: Idset,

@@ -200,7 +200,8 @@ impl<P: Packet> Connector<P> {
     }
 
     /// The broker is in RUN. If the connection was lost, subscriptions, services and groups are made
-    /// again. Else it was only just starting when the client connected: nothing was lost.
+    /// again. Otherwise the broker was only just starting when the client connected, and nothing
+    /// was lost.
     fn restore(&mut self) {
         if !self.link.was_lost() {
             return self.go_live();
@@ -240,7 +241,7 @@ impl<P: Packet> Connector<P> {
             self.outboxes.ask_due(&mut self.cx);
         }
         self.flights.send_early(&mut self.cx);
-        // A message that is sent can end this phase; then the rest waits again.
+        // To dispatch a message can end this phase. The rest stays in `unsent` then.
         while self.link.is_live()
             && let Some(packet) = self.unsent.pop()
         {
@@ -345,17 +346,17 @@ impl<P: Packet> Connector<P> {
         }
     }
 
-    /// Whether senders may need answers of a client that closes. The leader shell ends when all tasks
-    /// have ended, or are not waited for: nobody needs any then.
+    /// Whether senders may still need answers of a client that closes. Nobody needs any once the leader
+    /// shell has ended: by then each task has ended, or is not waited for.
     fn is_owing(&self) -> bool {
         self.cx.client.is_closing && !self.leader.has_ended() && self.inboxes.is_owing()
     }
 
     /// Whether something that the client has sent is lost if the connection is closed now.
     pub fn is_lingering(&self) -> bool {
-        let is_bequeathing = self.cx.client.is_closing && self.ledgers.has_left();
-        let is_owed = self.outboxes.has_one_way() || self.unsent.iter().any(is_needed);
-        !self.link.has_ended() && (is_owed || is_bequeathing || self.is_owing())
+        let is_bequeathing = self.cx.client.is_closing && self.ledgers.has_unsaved();
+        let has_unsent = self.outboxes.has_one_way() || self.unsent.iter().any(is_needed);
+        !self.link.has_ended() && (has_unsent || is_bequeathing || self.is_owing())
     }
 
     /// The client closes the connection: removes its keys from namespaces that are no job's. The

@@ -32,9 +32,10 @@ impl<P: Packet> Ledgers<P> {
             Treatment::Repeat => return flight.policy = Policy::Repeat,
             Treatment::Refuse => return,
         };
-        // Whether it must be asked whose this namespace is, and what it holds, before the first commit.
+        // Before the first commit it may have to be asked whose the namespace is, and what it holds: if
+        // the broker was away, or may not be the one that started the run.
         let is_runs = || cx.client.run.as_ref().is_some_and(|run| run.namespace() == name);
-        let is_doubtful = self.was_down || !cx.client.met_its_broker && is_runs();
+        let is_doubtful = self.was_down || (!cx.client.met_its_broker && is_runs());
         let settling = if is_doubtful { Settling::Unknown } else { Settling::Done };
         let new = || Namespace::new(Ledger::new(&name, &cx.client.name()), settling);
         let namespace = self.namespaces.entry(name.clone()).or_insert_with(new);
@@ -108,8 +109,8 @@ impl<P: Packet> Ledgers<P> {
         self.forget_over();
     }
 
-    /// Whether commits are not handed over yet.
-    pub(crate) fn has_left(&self) -> bool {
+    /// Whether a job's namespace has commits that were not handed over.
+    pub(crate) fn has_unsaved(&self) -> bool {
         let mut ledgers = self.namespaces.values().map(Namespace::ledger);
         ledgers.any(|ledger| ledger.job().is_some() && !ledger.is_empty())
     }
@@ -119,7 +120,7 @@ impl<P: Packet> Ledgers<P> {
         self.namespaces.get(&run.namespace()).is_some_and(Namespace::is_foreign)
     }
 
-    /// The client has closed the connection: removes its keys from namespaces that are no job's. The
+    /// The client closes the connection: removes its keys from namespaces that are no job's. The
     /// end of a job removes those in its guest namespace.
     pub(crate) fn farewell(&mut self, cx: &mut Context<P>) {
         let namespaces = std::mem::take(&mut self.namespaces);

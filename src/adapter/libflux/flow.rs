@@ -3,9 +3,10 @@
 //! A flow waits for promises. A callback of the reactor keeps a promise, and the flow goes on inside
 //! that callback. Nothing here blocks, and no thread is waited for.
 //!
-//! This is no executor of a crate, because a flow begins inside [`Flows::spawn`], also when another
-//! flow calls that: its first request leaves before what the caller sends next. futures-executor's
-//! `LocalPool` and async-executor begin it later, and the former panics when it is run inside itself.
+//! No crate's executor is used, because a flow has to begin inside [`Flows::spawn`], even when another
+//! flow calls that: then its first request leaves before whatever the caller sends next. `LocalPool` of
+//! futures-executor and async-executor begin it later, and `LocalPool` panics when it is run inside
+//! itself.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -38,8 +39,8 @@ impl Flows {
         self.run(Some(number));
     }
 
-    /// What keeps a promise, and the promise. A flow that waits for one that nobody keeps any more
-    /// does not go on.
+    /// A function that keeps a promise, and the promise. A flow that awaits a promise whose function was
+    /// dropped never goes on; `close` drops it.
     pub(super) fn promise<T: 'static>(self: &Rc<Self>) -> (impl FnOnce(T) + 'static, Promise<T>) {
         let promise = Promise(Rc::default());
         let (flows, slot) = (Rc::clone(self), Rc::clone(&promise.0));
@@ -59,9 +60,13 @@ impl Flows {
 
     fn run(&self, first: Option<u64>) {
         let outermost = self.running.try_borrow_mut();
-        first.into_iter().for_each(|number| self.poll(number));
-        while let Some(number) = outermost.as_ref().ok().and_then(|_| self.next_woken()) {
+        if let Some(number) = first {
             self.poll(number);
+        }
+        if outermost.is_ok() {
+            while let Some(number) = self.next_woken() {
+                self.poll(number);
+            }
         }
     }
 
@@ -90,8 +95,8 @@ impl Wake for Bell {
     }
 }
 
-/// A value that comes later. What it is the answer to was sent before: promises can be awaited one
-/// after another, and what they stand for goes on meanwhile.
+/// A value that comes later. The request that it answers has been sent already: several promises can be
+/// awaited one after another while all their requests are under way.
 pub(super) struct Promise<T>(Rc<RefCell<Slot<T>>>);
 
 #[derive(Default)]

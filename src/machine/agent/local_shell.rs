@@ -25,20 +25,20 @@ pub(super) struct LocalShell {
     others: BTreeSet<UnitName>,
     /// Whoever leads was told that nothing is left.
     told_gone: bool,
-    /// Whoever leads was told that systemd has not answered since then.
+    /// Since when systemd or the disk does not answer, as whoever leads was told.
     told_silent: Option<u64>,
 }
 
-/// Whose shell it is.
+/// Which job the shell on this rank belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Claim {
-    /// This job's.
+    /// The agent's job.
     Own,
-    /// Another job's, which had the same id. This job wants nothing.
+    /// An earlier job with this id. The agent's job wants nothing here.
     Foreign,
-    /// Another job's. This request is obeyed when that is gone.
+    /// An earlier job. The request of the agent's job is obeyed when that shell is gone.
     Fenced(Box<ShellsRequest>),
-    /// Another job's, which could not be ended. This job was told so.
+    /// An earlier job, whose shell could not be ended. The leader was told so.
     Refused,
 }
 
@@ -56,7 +56,7 @@ impl LocalShell {
         there
     }
 
-    /// Another record of the same job. Returns whether there was a place for it.
+    /// Takes in another record of the same job. Returns false if another unit has its place.
     pub(super) fn find(&mut self, cx: Context, record: &UnitRecord, out: &mut Effects) -> bool {
         if self.shell.digest() != &record.spec.digest {
             return false;
@@ -75,7 +75,7 @@ impl LocalShell {
         true
     }
 
-    /// A unit that was found is left alone.
+    /// Leaves a found unit alone: it belongs to another run.
     pub(super) fn leave_alone(&mut self, unit: UnitName) {
         self.others.insert(unit);
     }
@@ -114,7 +114,7 @@ impl LocalShell {
         reports
     }
 
-    /// What is to happen to the shell needs systemd, which does not answer.
+    /// Reports that systemd or the disk, which the shell needs now, does not answer, if that is news.
     fn tell_silence(&mut self, cx: Context) -> Option<Report> {
         let (who, silent) = cx.silent.filter(|_| self.shell.needs_systemd())?;
         let since = silent.since.wall.0 as u64;
@@ -136,8 +136,8 @@ impl LocalShell {
         reports
     }
 
-    /// Obeys an order. Of another job's shell nothing more is wanted than its end; but what comes
-    /// after that is not to be started any more.
+    /// Obeys an order. The shell of another job is being ended anyway. Of the orders for this job only
+    /// `Conclude` matters then: its request, which waits, is to start no shell.
     pub(super) fn handle_order(&mut self, cx: Context, order: &Order, out: &mut Effects) {
         match (&mut self.claim, order) {
             (Claim::Fenced(request), Order::Conclude { .. }) => request.mode = Mode::Conclude,
@@ -178,7 +178,7 @@ impl LocalShell {
         [evict_at, commit_at, self.perilog.next_timeout()].into_iter().flatten().min()
     }
 
-    /// The job is over.
+    /// The job is over: a request that waits behind another job's shell is dropped.
     pub(super) fn start_nothing(&mut self) {
         if self.is_foreign() {
             self.claim = Claim::Foreign;

@@ -7,7 +7,7 @@ use crate::machine::event::Fault;
 use crate::proto::{Cleaning, JobEvent, JobId, Response};
 
 impl Coordinator {
-    /// Leads a job to its end for which the job manager does not ask again.
+    /// Leads a job in CLEANUP to its end: the job manager does not ask for it again.
     pub(in crate::machine) fn handle_cleaning(
         &mut self,
         cx: Context,
@@ -17,7 +17,7 @@ impl Coordinator {
         let Cleaning { start, exception, finish, released, is_released, is_held } = cleaning;
         let id = start.id;
         self.unasked.read(id);
-        // The job manager has asked for it, and it came to CLEANUP after that.
+        // The job manager has asked for this job before, and it came to CLEANUP only after that.
         if self.jobs.contains_key(&id) {
             return;
         }
@@ -44,7 +44,7 @@ impl Coordinator {
         if is_held {
             self.holds.find(id);
         } else {
-            // Whatever happens to the job next, the job manager frees it then.
+            // Nothing keeps the job manager from freeing it at the job's next event, so it is held now.
             self.holds.want(id);
             self.holds.ask(out);
         }
@@ -64,10 +64,12 @@ impl Coordinator {
         out: &mut Effects,
     ) {
         self.holds.handle_held(id, result.is_ok());
-        if let (Err(fault), true) = (&result, self.jobs.contains_key(&id)) {
+        if let Err(fault) = &result
+            && self.jobs.contains_key(&id)
+        {
             out.log(Level::Warning, format!("{id}: cannot be held in CLEANUP: {fault}"));
         }
-        self.handle_checkpoint_timeout(cx, out);
+        self.advance_checkpoint(cx, out);
     }
 
     /// The KVS has the release of this job.
@@ -78,6 +80,6 @@ impl Coordinator {
         out: &mut Effects,
     ) {
         self.holds.handle_release_kept(id);
-        self.handle_checkpoint_timeout(cx, out);
+        self.advance_checkpoint(cx, out);
     }
 }

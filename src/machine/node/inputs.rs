@@ -318,7 +318,7 @@ impl Node {
                     agent.handle_timeout(cx, out);
                 }
             }
-            Waiter::Checkpoint => self.coordinator.handle_checkpoint_timeout(cx, out),
+            Waiter::Checkpoint => self.coordinator.advance_checkpoint(cx, out),
             Waiter::Coordinator(id) => self.coordinator.handle_timeout(cx, id, out),
             Waiter::Leader(id) => {
                 if let Some(leader) = self.leaders.get_mut(&id) {
