@@ -116,6 +116,7 @@ impl World {
             })
             .collect();
         for (ask, spec) in asks {
+            note!(self, "rank {rank} -> {ask:?}");
             self.check_ask(rank, &ask);
             if ask.call == Call::Patience {
                 self.at(self.now + ANSWER_SECONDS, Item::PatienceOver(self.life(rank)));

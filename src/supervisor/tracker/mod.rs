@@ -266,6 +266,11 @@ impl Backend for Tracker {
             Some(watched) if watched.is_being_removed() => {
                 (watched.is_told_empty, watched.next) = (true, None);
             }
+            Some(watched) if watched.phase == Phase::Finding => {
+                self.release(unit);
+                // It may have failed. Then systemd keeps it until it is told to forget it.
+                self.sweep(unit.clone());
+            }
             Some(watched) if watched.phase != Phase::Probing => self.release(unit),
             Some(_) | None => {}
         }

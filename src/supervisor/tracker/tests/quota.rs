@@ -160,6 +160,22 @@ fn looks_that_meet_a_quota_are_not_given_up() {
     talk.event(started(&unit, "a"));
 }
 
+/// Simulator seed 890000935: systemd kept it.
+#[test]
+fn a_failed_unit_is_reset_that_is_forgotten_before_a_quota_lets_it_be_looked_at() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.tracker.find(&unit, "digest", None);
+    talk.asked(&Call::Watch(unit.clone()));
+    talk.answer(&Call::Service(unit.clone()), quota());
+    talk.answer(&Call::Unit(unit.clone()), quota());
+    talk.asked(&Call::Later(unit.clone()));
+    talk.tracker.forget(&unit);
+    talk.asked(&Call::Unwatch(unit.clone()));
+    talk.answer(&Call::Reset(unit.clone()), quota());
+    talk.answer(&Call::Later(unit.clone()), Ok(CallAnswer::Done));
+    talk.answer(&Call::Reset(unit), Ok(CallAnswer::Done));
+}
+
 #[test]
 fn a_list_that_meets_a_quota_is_asked_for_after_a_pause() {
     let mut talk = Talk::unconnected();
