@@ -144,7 +144,8 @@ class NodeAccount(Account):
         # Its signature was refused.
         self.refused = False
         # Its leader shell had not ended 25 s after an exception, and got SIGKILL: with it goes what
-        # other shells have told it, as with flux-core. Nodes that share processors are that slow.
+        # the tasks of all shells have told it and the KVS does not have yet, as with flux-core. Nodes that
+        # share processors are that slow.
         self.leader_killed = False
         self.every_task = []
         super().__init__(cluster, attempt, trouble)
@@ -152,7 +153,7 @@ class NodeAccount(Account):
 
     def say(self, kind, text):
         is_touched = self.touched or self.refused or self.attempt.waits
-        if self.leader_killed and kind == "follower-lines-missing":
+        if self.leader_killed and kind in ("follower-lines-missing", "leader-lines-missing"):
             return
         if not (is_touched and kind in OF_TOUCHED):
             super().say(kind, text)
