@@ -57,7 +57,7 @@ impl Kvs {
             let Some(directory) = self.handle.attribute("statedir") else { return Ok(false) };
             let database = Database::new(self.handle, directory.as_ref());
             let database = database.map_err(RpcError::from)?;
-            // Another sync may have been first.
+            // There was none a moment ago, and nothing was awaited since.
             let _ = self.database.set(database);
         }
         let Some(database) = self.database.get() else { return Ok(false) };
