@@ -116,6 +116,58 @@ fn a_start_that_meets_a_quota_is_made_after_a_pause() {
     talk.asked(&Call::Start(unit(3)));
 }
 
+/// Starts of four units, of which two may be in flight, and the numbers of the first two.
+fn two_of_four(talk: &mut Talk) -> [u64; 2] {
+    for job in 1..=4 {
+        talk.tracker.start(&spec(&unit(job)), &output());
+    }
+    let asked = [1, 2].map(|job| {
+        talk.asked(&Call::Watch(unit(job)));
+        talk.asked(&Call::Start(unit(job)))
+    });
+    talk.asked(&Call::Watch(unit(3)));
+    talk.asked(&Call::Watch(unit(4)));
+    asked
+}
+
+#[test]
+fn no_start_leaves_while_one_makes_a_pause() {
+    let mut talk = Talk::ready();
+    let [first, second] = two_of_four(&mut talk);
+    talk.tracker.handle_news(News::Answer { number: first, answer: quota() });
+    let pause = talk.asked(&Call::LaterStarts);
+    talk.tracker.handle_news(News::Answer { number: second, answer: Ok(CallAnswer::Done) });
+    talk.changed(&unit(2), running("b"));
+    talk.event(started(&unit(2), "b"));
+    talk.asked(&Call::ReadBack(unit(2)));
+    talk.nothing_asked();
+    talk.tracker.handle_news(News::Answer { number: pause, answer: Ok(CallAnswer::Done) });
+    talk.asked(&Call::Start(unit(1)));
+    talk.asked(&Call::Start(unit(3)));
+    talk.nothing_asked();
+}
+
+#[test]
+fn after_a_pause_no_more_starts_leave_than_there_is_room_for() {
+    let mut talk = Talk::ready();
+    let [first, _] = two_of_four(&mut talk);
+    talk.tracker.handle_news(News::Answer { number: first, answer: quota() });
+    talk.answer(&Call::LaterStarts, Ok(CallAnswer::Done));
+    talk.asked(&Call::Start(unit(1)));
+    talk.nothing_asked();
+}
+
+#[test]
+fn a_start_that_has_met_its_name_makes_room_for_one() {
+    let mut talk = Talk::ready();
+    let [first, _] = two_of_four(&mut talk);
+    let exists = Err(refusal(Refusal::UNIT_EXISTS));
+    talk.tracker.handle_news(News::Answer { number: first, answer: exists });
+    talk.event(BackendEvent::Exists(unit(1)));
+    talk.asked(&Call::Start(unit(3)));
+    talk.nothing_asked();
+}
+
 /// Its jobs are to run when it has been started again.
 #[test]
 fn a_start_that_a_systemd_refuses_which_is_ending_is_made_after_a_pause() {
