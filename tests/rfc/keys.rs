@@ -43,6 +43,18 @@ fn each_setting_that_is_shown_is_named() {
     }
 }
 
+#[test]
+fn each_statistic_has_its_row() {
+    let text = configuration();
+    let (_, table) = text.split_once("## 5.5 stats-get").expect("a part");
+    let (table, _) = table.split_once("## 5.6").expect("a part after it");
+    let named: String = table.lines().filter_map(|line| line.split(" | ").next()).collect();
+    let example = super::examples().remove("stats-get").expect("an example");
+    for name in example.as_object().expect("an object").keys() {
+        assert!(named.contains(&format!("`{name}`")), "{name} has no row in 5.5");
+    }
+}
+
 /// The most used ones.
 #[test]
 fn what_the_guide_says_of_a_key_is_right() {

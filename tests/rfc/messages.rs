@@ -345,10 +345,15 @@ fn each_request_has_its_rows() {
     };
     let own =
         messages.lines().find(|line| line.starts_with("**[guest-own-job]**")).expect("a rule");
+    let owners = messages.lines().find(|line| line.starts_with("**[owner-only]**"));
+    let owners = owners.expect("a rule");
+    let listed: BTreeSet<String> = rows("Topic | Sender").iter().map(|row| name(&row[0])).collect();
     for topic in Topic::ALL {
+        assert!(listed.contains(topic.name()), "{} is not in the table of 2.1", topic.name());
         let name = format!("`{}`", topic.name());
         let row = row(&name).unwrap_or_else(|| panic!("{name} has no row in rfc/0011"));
         assert_eq!(row.contains(" | owner | "), !topic.is_for_users(), "{row}");
+        assert_eq!(owners.contains(&name), !topic.is_for_users(), "{name}: {owners}");
         // Of `degraded` rfc/0012 says who may send it.
         let is_named = own.contains(&name) || name == "`degraded`";
         assert_eq!(is_named, topic.is_for_users(), "{name}: {own}");

@@ -142,6 +142,13 @@ fn every_state_answers_every_input() {
 }
 
 #[test]
+fn every_input_has_a_value() {
+    let there: BTreeSet<Input> = CASES.iter().map(|case| case.event.input()).collect();
+    let missing = Input::ALL.iter().filter(|input| !there.contains(input));
+    assert_eq!(missing.collect::<Vec<_>>(), [&Input::CheckpointDue], "it comes with a timeout");
+}
+
+#[test]
 fn every_possible_pair_is_met() {
     let met = |cases: &[&Case]| -> BTreeSet<Pair> {
         cases.iter().flat_map(|case| case.pairs.iter().copied()).collect()
