@@ -45,7 +45,7 @@ impl World {
         let request = RequestId::Remote(number);
         match sent.topic.read(request, sent.credential, &sent.payload) {
             Err(fault) => self.messages.all[index].heard = Heard::Refused(fault.errnum),
-            Ok(event) if self.deceives_own_instance(sent.rank, &event) => {
+            Ok(event) if self.deceives_own_instance(&sent, &event) => {
                 self.messages.all[index].heard = Heard::NotSent;
             }
             Ok(event) => {
@@ -72,25 +72,28 @@ impl World {
     /// Whether the owner would deceive the owner's own instance with this message. The service
     /// believes well-formed messages that only the job manager and other modules send. So those are
     /// not sent, except for ones that the job manager could have sent (`doc/simulator.md`).
-    fn deceives_own_instance(&self, rank: u32, event: &Event) -> bool {
-        match event {
-            Event::Expiration { id, expiration, .. } => {
-                let latest = self.wall(rank) + EXPIRATION_MAX;
+    fn deceives_own_instance(&self, sent: &Sent, event: &Event) -> bool {
+        match sent.topic {
+            Topic::Expiration => {
+                let Event::Expiration { id, expiration, .. } = event else { return false };
+                let latest = self.wall(sent.rank) + EXPIRATION_MAX;
                 self.is_world_job(*id)
                     && !(*expiration < WallTime(latest) && *expiration != WallTime(0.0))
             }
-            Event::Covered(_) | Event::Lead { .. } | Event::Order(_) | Event::Shells { .. } => true,
-            Event::Start { start, .. } => self.is_impossible_start(rank, start),
-            Event::CheckpointAsked { .. }
-            | Event::CriticalRanks { .. }
-            | Event::Degraded { .. }
-            | Event::KeepCommits { .. }
-            | Event::Known { .. }
-            | Event::Override { .. }
-            | Event::PerilogRelease { .. }
-            | Event::ShellBarrier { .. }
-            | Event::ShellRuns { .. } => false,
-            event => unreachable!("{event:?} is no request"),
+            Topic::Covered | Topic::Lead | Topic::Order | Topic::Shells => true,
+            Topic::Start => {
+                let Event::Start { start, .. } = event else { return false };
+                self.is_impossible_start(sent.rank, start)
+            }
+            Topic::Checkpoint
+            | Topic::CriticalRanks
+            | Topic::Degraded
+            | Topic::KeepCommits
+            | Topic::Known
+            | Topic::Override
+            | Topic::PerilogRelease
+            | Topic::ShellBarrier
+            | Topic::ShellRuns => false,
         }
     }
 
