@@ -88,7 +88,7 @@ pub(super) fn duration(given: &Given) -> Read<f64> {
 }
 
 /// A limit that is not above 0, or is for ever, is none.
-fn limit_of(seconds: f64) -> Option<f64> {
+pub(super) fn limit_of(seconds: f64) -> Option<f64> {
     Some(seconds).filter(|seconds| *seconds > 0.0 && *seconds <= DURATION_MAX)
 }
 

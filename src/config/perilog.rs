@@ -8,6 +8,7 @@ use regex::Regex;
 use serde_json::{Map, Value, json};
 
 use super::error::{ConfigError, invalid};
+use super::given::limit_of;
 use crate::proto::{PERILOG_PLUGIN, parse_fsd};
 
 /// How long a prolog may take if nothing is configured, in seconds (`perilog.c`).
@@ -163,7 +164,7 @@ impl ScriptConfig {
         if command.is_empty() {
             return Err(table.missing("command"));
         }
-        let kill_timeout = table.number("kill-timeout")?.filter(|seconds| *seconds > 0.0);
+        let kill_timeout = table.number("kill-timeout")?.and_then(limit_of);
         let default = is_prolog.then_some(PROLOG_TIMEOUT);
         Ok(Self {
             under_imp: imp == Some(command[0].as_str()),
@@ -251,7 +252,7 @@ impl<'a> Table<'a> {
     fn duration(&self, key: &str) -> Result<Option<Option<f64>>, ConfigError> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         let seconds = parse_fsd(text).map_err(|_| invalid(&self.key(key), text))?;
-        Ok(Some(Some(seconds).filter(|seconds| *seconds > 0.0 && seconds.is_finite())))
+        Ok(Some(limit_of(seconds)))
     }
 
     fn patterns(&self, key: &str) -> Result<Vec<Regex>, ConfigError> {
@@ -302,6 +303,13 @@ mod tests {
             log_ignore.matches("debug: x") && log_ignore.matches(" \t") && !log_ignore.matches("x")
         );
         assert_eq!((epilogs_together, epilog_limit, max_tolerance), (false, None, 0));
+    }
+
+    #[test]
+    fn what_is_too_long_is_for_ever_or_the_default() {
+        let table = json!({ "command": ["/x"], "timeout": "1e300", "kill-timeout": 1e300 });
+        let read = ScriptConfig::read("epilog", &table, None).expect("good");
+        assert_eq!((read.timeout, read.kill_timeout), (None, KILL_TIMEOUT));
     }
 
     #[test]
