@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::RpcError;
-use super::future::Answered;
+use super::flow::Promise;
 use super::kvs::Kvs;
 use crate::machine::{Fault, Listing};
 use crate::proto::{Cleaning, JobEvent, JobEventlog, JobId};
@@ -54,13 +54,9 @@ impl Kvs {
         self.post(id, &JobEvent::EpilogStart).await?;
         // The job may have come to its end meanwhile.
         let was_held = |eventlog: &str| JobEventlog::read(eventlog).was_held;
-        if let Err(error) = self.watch_until(&id.kvs_key("eventlog"), was_held).await {
-            // It is held, and has to be let go. Only a checkpoint may be too early for it.
-            self.handle().log(
-                libc::LOG_WARNING,
-                &format!("{id}: cannot see that the KVS knows of its hold: {error}"),
-            );
-        }
+        let key = id.kvs_key("eventlog");
+        // Without an eventlog it was purged. It is held otherwise, and has to be let go.
+        let _ = self.insist(&key, || self.watch_until(&key, was_held)).await;
         Ok(())
     }
 
@@ -144,7 +140,11 @@ impl Kvs {
 
     /// Asks, and asks again after each error but the one that says that nothing is there. The log says
     /// once that there is no answer, and once that there is one after all.
-    async fn insist(&self, what: &str, ask: impl Fn() -> Answered) -> Result<String, RpcError> {
+    async fn insist<T>(
+        &self,
+        what: &str,
+        ask: impl Fn() -> Promise<Result<T, RpcError>>,
+    ) -> Result<T, RpcError> {
         let mut has_failed = false;
         loop {
             let answer = ask().await;
@@ -203,37 +203,73 @@ mod tests {
         MessageHandler::new(handle, topic, false, false, body).expect("a handler")
     }
 
-    /// [cleanup-found]
-    #[test]
-    fn what_is_not_answered_is_asked_again() {
+    /// Runs a flow over a handle that leads back to this process, until it has ended.
+    fn run<T: 'static>(
+        test: &str,
+        services: impl FnOnce(Handle) -> Vec<MessageHandler>,
+        flow: impl AsyncFnOnce(Kvs) -> T + 'static,
+    ) -> Option<T> {
         if let Err(why) = flux_sys::load() {
-            let test = "cleaning::what_is_not_answered_is_asked_again";
             // What a test prints is shown only if it fails.
-            let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
-            return;
+            let _ = writeln!(std::io::stderr(), "skipped: cleaning::{test}: {why}");
+            return None;
         }
         // SAFETY: the address is a string; the handle is used by this thread alone.
         let handle = unsafe { Handle::new(libflux().flux_open(c"loop://".as_ptr(), 0)) };
         let handle = handle.expect("a handle that leads back to itself");
         let futures = Rc::new(Futures::new(handle));
-        let list = r#"{"jobs":[{"id":7,"state":16},{"id":8,"state":32}]}"#;
-        let services = [
-            service(handle, "job-manager.list", list),
-            service(handle, "job-manager.getattr", r#"{"eventlog":[]}"#),
-        ];
+        let services = services(handle);
         let kvs = Kvs::new(handle, Rc::clone(&futures));
-        let found = Rc::new(RefCell::new(None));
-        let finder = Rc::clone(&found);
+        let ended = Rc::new(RefCell::new(None));
+        let outcome = Rc::clone(&ended);
         futures.spawn(async move {
-            let Listing { run, cleanup } = kvs.list_active().await.expect("a list");
-            let cleaning = kvs.read_cleaning(cleanup[0]).await.expect("an eventlog");
-            finder.replace(Some((run, cleanup, cleaning)));
+            outcome.replace(Some(flow(kvs).await));
             handle.stop_reactor();
         });
         handle.run_reactor().expect("run");
-        assert_eq!(found.take(), Some((vec![JobId(7)], vec![JobId(8)], None)));
         drop(services);
         futures.close();
         handle.close();
+        ended.take()
+    }
+
+    /// [cleanup-found]
+    #[test]
+    fn what_is_not_answered_is_asked_again() {
+        let services = |handle| {
+            let list = r#"{"jobs":[{"id":7,"state":16},{"id":8,"state":32}]}"#;
+            vec![
+                service(handle, "job-manager.list", list),
+                service(handle, "job-manager.getattr", r#"{"eventlog":[]}"#),
+            ]
+        };
+        let found = run("what_is_not_answered_is_asked_again", services, async |kvs| {
+            let Listing { run, cleanup } = kvs.list_active().await.expect("a list");
+            let cleaning = kvs.read_cleaning(cleanup[0]).await.expect("an eventlog");
+            (run, cleanup, cleaning)
+        });
+        if let Some(found) = found {
+            assert_eq!(found, (vec![JobId(7)], vec![JobId(8)], None));
+        }
+    }
+
+    /// [cleanup-held]. Who hears that it could not be held lets nobody go.
+    #[test]
+    fn a_hold_is_looked_for_until_the_kvs_can_be_watched() {
+        let test = "a_hold_is_looked_for_until_the_kvs_can_be_watched";
+        // Its eventlog has the `epilog-start` of this service.
+        let eventlog = r#"{"val":{"data":"eyJ0aW1lc3RhbXAiOjEuMCwibmFtZSI6ImVwaWxvZy1zdGFydCIsImNvbnRleHQiOnsiZGVzY3JpcHRpb24iOiJqb2ItZXhlYy1ycyJ9fQo=","type":"val","ver":1}}"#;
+        let services =
+            |handle| vec![service(handle, POST, ""), service(handle, "kvs-watch.lookup", eventlog)];
+        let held = run(test, services, async |kvs| {
+            let mut held = Vec::new();
+            for _ in 0..3 {
+                held.push(kvs.hold(JobId(7)).await.is_ok());
+            }
+            held
+        });
+        if let Some(held) = held {
+            assert_eq!(held, [false, false, true], "two posts are refused, and then two watches");
+        }
     }
 }
