@@ -29,4 +29,8 @@ test_expect_success 'they ask the rank above them about their job, and their own
 	flux python "$here/ride-informed.py"
 '
 
+test_expect_success 'a shell whose KVS is behind asks rank 0 for its R' '
+	flux python "$here/ride-behind.py"
+'
+
 test_done

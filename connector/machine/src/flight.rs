@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::context::Client;
 use crate::errnum::{NO_DATA, NO_ENTRY, NO_HOST, NO_NAMESPACE, NO_SERVICE};
 use crate::packet::{ANY_RANK, Header, Packet};
 use crate::policy::Policy;
@@ -12,6 +13,8 @@ use crate::watch::Seen;
 const EVENTLOG_WATCH: &str = "job-info.eventlog-watch";
 /// What job-info is asked about a job (flux-core `shell/info.c`, `shell/input/kvs.c`).
 const ABOUT_JOB: [&str; 3] = ["job-info.lookup", "job-info.update-watch", EVENTLOG_WATCH];
+/// The rank whose KVS has each commit first.
+const ROOT: u32 = 0;
 /// Requests that change a job. Their payload names it as `id` (flux-core `job-manager/raise.c`, `kill.c`,
 /// `memo` in `annotate.c`).
 const CHANGES: [&str; 3] = ["job-manager.kill", "job-manager.memo", "job-manager.raise"];
@@ -28,8 +31,7 @@ pub(crate) struct Flight<P> {
     pub(crate) seen: Option<Seen>,
     /// The client has cancelled the watch.
     pub(crate) is_cancelled: bool,
-    /// It was sent to another rank than the client has said.
-    pub(crate) is_redirected: bool,
+    pub(crate) asked: Asked,
     /// The namespace of a commit that a ledger has, which repeats it.
     pub(crate) commit: Option<String>,
     /// An error that a shutdown of the broker may have caused. It is held back until the broker has
@@ -39,6 +41,17 @@ pub(crate) struct Flight<P> {
     pub(crate) is_early: bool,
     /// Set after a restart of the broker, when services may not be ready yet.
     pub(crate) again: Option<Again>,
+}
+
+/// Which rank's job-info service a request about the client's own job goes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) enum Asked {
+    /// Where the client has sent it.
+    #[default]
+    Own,
+    /// The rank above the shell's in the job's tree.
+    Above,
+    Root,
 }
 
 /// How a request is repeated that finds its service not ready.
@@ -77,7 +90,7 @@ impl<P: Packet> Flight<P> {
             order: 0,
             seen,
             is_cancelled: false,
-            is_redirected: false,
+            asked: Asked::Own,
             commit: None,
             held_back: None,
             is_early: false,
@@ -100,21 +113,48 @@ impl<P: Packet> Flight<P> {
         self.request.header().topic == EVENTLOG_WATCH && self.id() == job
     }
 
-    /// If it asks its own rank's job-info about this job, asks this rank's instead.
-    pub(crate) fn redirect(&mut self, rank: u32, job: u64) {
-        let Header { topic, rank: to, .. } = self.request.header();
-        if ABOUT_JOB.contains(&topic) && to == ANY_RANK && self.id() == job {
-            (self.is_redirected, self.request) = (true, self.request.to_rank(rank));
+    /// If it asks its own rank's job-info about the client's job, asks the rank above instead, if
+    /// there is one.
+    pub(crate) fn ask_above(&mut self, client: &Client) {
+        if let Some(rank) = client.info
+            && self.is_about_own_job(client)
+        {
+            self.ask(Asked::Above, rank);
         }
     }
 
-    /// From now on it goes to where the client has sent it. Returns false if it does already.
-    pub(crate) fn come_home(&mut self) -> bool {
-        let was_redirected = std::mem::take(&mut self.is_redirected);
-        if was_redirected {
-            self.request = self.request.to_rank(ANY_RANK);
+    /// Asks another rank's job-info, if that can help against this error. Returns whether it can.
+    pub(crate) fn ask_another(&mut self, errnum: i32, client: &Client) -> bool {
+        match self.asked {
+            Asked::Above => self.come_home(),
+            // The KVS of another rank can be behind rank 0's.
+            Asked::Own
+                if errnum == NO_ENTRY
+                    && client.rank.is_some_and(|rank| rank != ROOT)
+                    && self.is_about_own_job(client) =>
+            {
+                self.ask(Asked::Root, ROOT);
+            }
+            Asked::Own | Asked::Root => return false,
         }
-        was_redirected
+        true
+    }
+
+    /// From now on it goes to where the client has sent it.
+    pub(crate) fn come_home(&mut self) {
+        if self.asked != Asked::Own {
+            self.ask(Asked::Own, ANY_RANK);
+        }
+    }
+
+    fn ask(&mut self, asked: Asked, rank: u32) {
+        (self.asked, self.request) = (asked, self.request.to_rank(rank));
+    }
+
+    fn is_about_own_job(&self, client: &Client) -> bool {
+        let Header { topic, rank: to, .. } = self.request.header();
+        let is_own = || client.run.as_ref().is_some_and(|run| self.id() == run.job);
+        ABOUT_JOB.contains(&topic) && to == ANY_RANK && is_own()
     }
 
     /// Whether it changes this job.

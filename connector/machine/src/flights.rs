@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::channel::is_numbered;
 use crate::context::Context;
 use crate::errnum::{NO_DATA, NO_HOST, NO_NAMESPACE, NO_SERVICE, RESET, is_offline};
-use crate::flight::{Again, Flight};
+use crate::flight::{Again, Asked, Flight};
 use crate::packet::{ANY_RANK, Header, Kind, Packet};
 use crate::policy::Policy;
 use crate::question::Question;
@@ -114,7 +114,7 @@ impl<P: Packet> Flights<P> {
         let Some(flight) = self.flights.get_mut(&tag) else { return packet };
         flight.is_cancelled = true;
         let to = flight.request.header().rank;
-        let packet = if flight.is_redirected { packet.to_rank(to) } else { packet };
+        let packet = if flight.asked == Asked::Own { packet } else { packet.to_rank(to) };
         // Between two tries the broker has no such watch, and will not answer.
         if flight.again.is_some_and(|again| again.question.is_planned()) {
             self.end(cx, tag, |request| request.refusal(NO_DATA, ""));
@@ -139,7 +139,7 @@ impl<P: Packet> Flights<P> {
             return Answered::Taken;
         }
         let has_failed = errnum != 0 && errnum != NO_DATA;
-        if has_failed && flight.come_home() {
+        if has_failed && flight.ask_another(errnum, &cx.client) {
             if flight.is_cancelled {
                 self.end(cx, tag, |request| request.refusal(NO_DATA, ""));
             } else {

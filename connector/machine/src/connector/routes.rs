@@ -64,9 +64,7 @@ impl<P: Packet> Connector<P> {
             self.flights.begin(&self.cx, flight);
             return self.settle();
         }
-        if let Some((rank, run)) = self.cx.client.info.zip(self.cx.client.run.as_ref()) {
-            flight.redirect(rank, run.job);
-        }
+        flight.ask_above(&self.cx.client);
         let request = flight.request.clone();
         let is_foreign = self.foreign_job().is_some_and(|job| flight.changes(job));
         self.flights.begin(&self.cx, flight);
