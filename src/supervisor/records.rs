@@ -154,7 +154,7 @@ impl RecordStore {
         replace: bool,
     ) -> io::Result<(RecordFile, UnitRecord)> {
         let name = file_name(&spec.unit, RECORD);
-        let replace = self.claim(&spec.unit) || replace;
+        let replace = replace || self.unremoved.borrow().contains(&name);
         let record = UnitRecord::new(spec.clone(), boot_id.to_string());
         let content = whole(&record)?;
         if replace {
@@ -166,6 +166,7 @@ impl RecordStore {
         } else {
             write_file(self.disk(), &name, IfExists::Fail, &content)?;
         }
+        self.claim(&spec.unit);
         Ok((self.file(name, content.len(), false), record))
     }
 
@@ -318,14 +319,14 @@ impl RecordStore {
         }
     }
 
-    /// The unit is to be used again. Returns whether its record is one that was to be removed.
-    fn claim(&self, unit: &UnitName) -> bool {
+    /// The unit is used again: what was to be removed stays.
+    fn claim(&self, unit: &UnitName) {
         let mut unremoved = self.unremoved.borrow_mut();
         let mut claim = |extension| unremoved.remove(&file_name(unit, extension));
         claim(extension(Stream::Stdout));
         claim(extension(Stream::Stderr));
         claim(END);
-        claim(RECORD)
+        claim(RECORD);
     }
 
     /// Whether there are files to be removed.

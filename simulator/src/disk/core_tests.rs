@@ -611,6 +611,26 @@ fn a_disk_that_takes_nothing_holds_up_no_end() {
     assert_eq!((disk.files(), life.core.is_late()), (Vec::new(), false));
 }
 
+/// After the KVS went back, a job had the id of one whose unit was held.
+#[test]
+fn a_start_that_the_disk_refuses_keeps_no_unit_of_its_name() {
+    let disk = SimDisk::without_reserves();
+    let mut life = Life::new(&disk, BOOT);
+    life.launch(1);
+    life.event(started(1));
+    disk.fail_changes(Some(libc::EIO));
+    life.event(exited(1));
+    life.event(BackendEvent::Empty(unit(1)));
+    life.command(unit(1), UnitCommand::Forget);
+    life.take();
+    life.launch(1);
+    assert_eq!(life.failure().0, libc::EIO);
+    disk.fail_changes(None);
+    life.core.retry_late(&mut life.asked);
+    assert_eq!(life.asked.collects, [unit(1)]);
+    assert_eq!((disk.files(), life.core.is_late()), (Vec::new(), false));
+}
+
 /// [disk-drains].
 #[test]
 fn a_disk_that_takes_no_records_is_told_once() {
