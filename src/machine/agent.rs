@@ -25,6 +25,7 @@ use crate::proto::peer::{Mode, Order, OrderRequest, Question, Report, ShellsRequ
 use crate::proto::{
     BarrierEntry, Bequest, BrokerRank, EndReason, Idset, JobDigest, JobException, JobId, UnitName,
 };
+use late::{Late, is_late};
 use local_shell::{Claim, LocalShell};
 use shell::Shell;
 use subtree::Child;
@@ -34,6 +35,7 @@ mod barrier;
 mod client_commits;
 mod eviction;
 mod known;
+mod late;
 mod launch;
 mod local_shell;
 mod mark;
@@ -49,17 +51,6 @@ mod upstream;
 /// How often an agent makes sure that its parent still has the job, in seconds. Each rank is
 /// asked by its children only, so the cost does not grow with the job.
 const PROBE_SECONDS: f64 = 300.0;
-
-/// How far the clocks of two nodes may differ before a request looks older, or younger, than this
-/// module's life, in seconds.
-const CLOCKS_DIFFER_SECONDS: f64 = 1.0;
-
-/// A request that came late, until its leader has confirmed it.
-#[derive(Clone, Debug, PartialEq)]
-struct Late {
-    to: RequestId,
-    request: Box<ShellsRequest>,
-}
 
 /// How long an agent that nobody leads waits before it asks rank 0 about the job, in seconds, and
 /// asks again if that cannot say yet. Leaders mostly come before that.
@@ -258,33 +249,6 @@ impl Agent {
     /// have been on its way for long. 0 is of a leader that knows of no other.
     fn is_stale(&self, generation: u64) -> bool {
         generation != 0 && generation < self.generation
-    }
-
-    /// A request to start shells was long on its way: does its leader still lead? Also asked
-    /// where clocks differ, at the cost of a round trip.
-    fn confirm(&mut self, to: RequestId, request: ShellsRequest, out: &mut Effects) {
-        let question = Question::Leader { generation: request.generation };
-        let job = (self.id, request.command.digest.clone());
-        out.ask_known(request.leader, Role::Agent, question, job);
-        if let Some(old) = self.late.replace(Late { to, request: Box::new(request) }) {
-            out.end(old.to, StreamEnd::AskedAgain);
-        }
-    }
-
-    fn handle_confirmation(
-        &mut self,
-        cx: Context,
-        generation: u64,
-        leads: bool,
-        out: &mut Effects,
-    ) {
-        let asked = |late: &mut Late| late.request.generation == generation;
-        let Some(Late { to, request }) = self.late.take_if(asked) else { return };
-        if leads && !self.is_stale(generation) {
-            self.obey(cx, to, *request, out);
-        } else {
-            out.end(to, StreamEnd::superseded("its leader does not lead the job any more"));
-        }
     }
 
     fn obey(&mut self, cx: Context, to: RequestId, request: ShellsRequest, out: &mut Effects) {
@@ -663,15 +627,4 @@ fn why_unknown(cx: Context, request: &ShellsRequest) -> &'static str {
     let uptime = cx.facts.uptime + (cx.now.mono - cx.born.mono);
     let is_older = |allocated| request.issued - allocated > uptime;
     if request.command.allocated.is_some_and(is_older) { REBOOTED } else { NOT_KNOWN }
-}
-
-/// It may start something, and an agent that does not know better may have met a later leader since
-/// it was sent: it was longer on its way than a rank may be away, or this agent's memory is younger
-/// than the request.
-fn is_late(cx: Context, request: &ShellsRequest) -> bool {
-    let age = (cx.now.wall - request.issued).abs();
-    let memory = cx.now.mono - cx.born.mono;
-    matches!(request.mode, Mode::Prepare | Mode::Start)
-        && request.generation != 0
-        && age > (memory - CLOCKS_DIFFER_SECONDS).min(cx.config.peer_timeout / 2.0)
 }

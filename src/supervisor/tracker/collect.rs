@@ -1,5 +1,6 @@
 //! The removal of a unit, and when no process of it is left.
 
+use crate::port::supervisor::UnitSpec;
 use crate::proto::UnitName;
 
 use super::super::backend::BackendEvent;
@@ -7,12 +8,53 @@ use super::Tracker;
 use super::messages::{Call, CallAnswer, Refusal};
 use super::units::{Phase, Watched};
 
+/// How a unit goes: its processes, and what systemd keeps of it.
+#[derive(Debug, Default)]
+pub(super) struct Collection {
+    pub(super) stage: CollectState,
+    pub(super) check: EmptyCheck,
+    /// The unit's cgroup, as the kernel has shown it. So it is empty when it is not there any more.
+    pub(super) group: Option<String>,
+    /// `Empty` was reported before systemd has removed the unit.
+    pub(super) is_told_empty: bool,
+    /// What is to be started under this name when systemd has removed the unit. Only what was told
+    /// empty has a next one.
+    pub(super) next: Option<Box<UnitSpec>>,
+}
+
+impl Collection {
+    /// Note that the unit is to be removed.
+    pub(super) fn want(&mut self) {
+        if self.stage.is_unwanted() {
+            self.stage = CollectState::Wanted;
+        }
+    }
+
+    /// Calls may have been lost: what was told to systemd is told again when it has said how the unit
+    /// is. That may have the status, and a unit that is held has to be asked about again.
+    pub(super) fn begin_again(&mut self) {
+        if !self.stage.is_unwanted() {
+            self.stage = CollectState::Wanted;
+        }
+        if self.check == EmptyCheck::ReportAbsent || self.stage == CollectState::Held {
+            self.check = EmptyCheck::No;
+        }
+    }
+
+    /// systemd has replied to being told to remove it.
+    fn set_reply(&mut self, reply: Reply) {
+        let reset = matches!(self.stage, CollectState::Told { reset: true, .. });
+        self.stage = CollectState::Told { reset, reply };
+    }
+}
+
 /// How far the unit's removal is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum CollectState {
     /// Not wanted, but `Empty` is: systemd is to keep the unit.
     Held,
     /// Not wanted.
+    #[default]
     No,
     /// Wanted, but systemd was not told yet.
     Wanted,
@@ -37,7 +79,7 @@ pub(super) enum Reply {
 }
 
 /// Why the kernel was asked whether the unit's cgroup is empty.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum EmptyCheck {
     /// To report `Empty` before systemd has removed the unit: the main process has exited.
     AtExit,
@@ -46,35 +88,23 @@ pub(super) enum EmptyCheck {
     /// To report `Absent`: the unit is down, and nobody knows how its main process ended.
     ReportAbsent,
     /// The kernel was not asked.
+    #[default]
     No,
 }
 
 impl Watched {
-    /// Note that the unit is to be removed.
-    pub(super) fn want_collect(&mut self) {
-        if self.collect.is_unwanted() {
-            self.collect = CollectState::Wanted;
-        }
-    }
-
     /// Nothing of it is left, and systemd is to remove it: `Empty` was reported, or an earlier life
     /// has seen its end.
     pub(super) fn is_being_removed(&self) -> bool {
         let is_over = matches!(self.phase, Phase::Exited | Phase::Finding);
-        let was_over = is_over && !self.collect.is_unwanted();
-        self.is_told_empty || was_over
+        let was_over = is_over && !self.collection.stage.is_unwanted();
+        self.collection.is_told_empty || was_over
     }
 
     /// The call that removes it.
     fn removal(&self, unit: &UnitName) -> Call {
         let unit = unit.clone();
         if self.state.is_failed() { Call::Reset(unit) } else { Call::Stop(unit) }
-    }
-
-    /// systemd has replied to being told to remove it.
-    fn set_reply(&mut self, reply: Reply) {
-        let reset = matches!(self.collect, CollectState::Told { reset: true, .. });
-        self.collect = CollectState::Told { reset, reply };
     }
 }
 
@@ -83,14 +113,15 @@ impl Tracker {
         let ready = self.is_ready();
         let Some(watched) = self.units.get_mut(unit) else { return };
         let failed = watched.state.is_failed();
-        let was_told = match watched.collect {
+        let was_told = match watched.collection.stage {
             CollectState::Held => return self.step_held(unit),
             CollectState::No | CollectState::Told { reply: Reply::Awaited, .. } => return,
             CollectState::Wanted => false,
             CollectState::Told { reset: false, .. } if failed => true,
             // What a script leaves behind is not ended.
             CollectState::Told { reply: Reply::Accepted, .. }
-                if watched.state.is_down() && (watched.is_told_empty || unit.is_script()) =>
+                if watched.state.is_down()
+                    && (watched.collection.is_told_empty || unit.is_script()) =>
             {
                 return self.report_empty(unit);
             }
@@ -109,10 +140,11 @@ impl Tracker {
         if !ready {
             return;
         }
-        watched.collect = CollectState::Told { reset: failed, reply: Reply::Awaited };
+        watched.collection.stage = CollectState::Told { reset: failed, reply: Reply::Awaited };
         let removal = watched.removal(unit);
         let has_settled = watched.phase == Phase::Exited && watched.state.is_settled();
-        let (is_told_empty, is_seen) = (watched.is_told_empty, watched.seen_group.is_some());
+        let (is_told_empty, is_seen) =
+            (watched.collection.is_told_empty, watched.collection.group.is_some());
         if has_settled && unit.is_script() {
             // What it leaves behind is not ended.
             self.tell_empty(unit);
@@ -127,7 +159,8 @@ impl Tracker {
     /// Have `Empty` reported for a unit that stays, unless somebody has stopped it.
     fn step_held(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get(unit) else { return };
-        let is_asked = watched.is_told_empty || watched.emptying != EmptyCheck::No;
+        let is_asked =
+            watched.collection.is_told_empty || watched.collection.check != EmptyCheck::No;
         if is_asked || watched.phase != Phase::Exited {
             return;
         }
@@ -144,18 +177,18 @@ impl Tracker {
     /// Ask the kernel whether the unit's cgroup is empty.
     pub(super) fn ask_kernel(&mut self, unit: &UnitName, why: EmptyCheck) {
         let Some(watched) = self.units.get_mut(unit) else { return };
-        let group = watched.seen_group.as_ref().or(watched.state.control_group.as_ref());
+        let group = watched.collection.group.as_ref().or(watched.state.control_group.as_ref());
         let Some(group) = group.cloned() else {
             return self.handle_refusal(unit, false);
         };
-        watched.emptying = why;
+        watched.collection.check = why;
         let is_down = why != EmptyCheck::AtExit;
         self.ask(Call::IsEmpty { unit: unit.clone(), group, is_down });
     }
 
     /// Handle that the unit's cgroup has no process.
     pub(super) fn handle_emptied(&mut self, unit: &UnitName) {
-        match self.units.get(unit).map(|watched| watched.emptying) {
+        match self.units.get(unit).map(|watched| watched.collection.check) {
             Some(EmptyCheck::AtExit) => self.tell_empty(unit),
             Some(EmptyCheck::ReportEmpty) => self.report_empty(unit),
             Some(EmptyCheck::ReportAbsent) => {
@@ -170,8 +203,8 @@ impl Tracker {
     /// Report that no process is left, before systemd has removed the unit.
     fn tell_empty(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
-        watched.emptying = EmptyCheck::No;
-        if !std::mem::replace(&mut watched.is_told_empty, true) {
+        watched.collection.check = EmptyCheck::No;
+        if !std::mem::replace(&mut watched.collection.is_told_empty, true) {
             self.events.push_back(BackendEvent::Empty(unit.clone()));
         }
     }
@@ -180,7 +213,8 @@ impl Tracker {
     pub(super) fn report_empty(&mut self, unit: &UnitName) {
         self.tell_empty(unit);
         let old = self.units.get_mut(unit);
-        let next = old.and_then(|old| Some((old.next.take()?, std::mem::take(&mut old.signals))));
+        let next = old
+            .and_then(|old| Some((old.collection.next.take()?, std::mem::take(&mut old.signals))));
         self.release(unit);
         if let Some((spec, signals)) = next {
             self.start_unit(&spec);
@@ -196,14 +230,14 @@ impl Tracker {
         let Some(watched) = self.units.get_mut(unit) else { return };
         match answer {
             Ok(_) => {
-                watched.set_reply(Reply::Accepted);
+                watched.collection.set_reply(Reply::Accepted);
                 self.step(unit);
             }
             Err(e) if e.is_no_unit() => self.handle_absent(unit),
             Err(e) if e.is_absence() => {}
             Err(error) => {
                 tracing::error!(%unit, %error, "systemd does not stop the unit");
-                watched.set_reply(Reply::Refused);
+                watched.collection.set_reply(Reply::Refused);
                 self.handle_refusal(unit, error.is_quota());
             }
         }

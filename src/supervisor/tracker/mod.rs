@@ -163,12 +163,14 @@ impl Tracker {
     /// Whether the unit waits to be started, or is being started.
     pub fn is_starting(&self, unit: &UnitName) -> bool {
         let watched = self.units.get(unit);
-        watched.is_some_and(|watched| watched.start.is_some() || watched.next.is_some())
+        watched.is_some_and(|watched| watched.start.is_some() || watched.collection.next.is_some())
     }
 
     /// Whether systemd is there, and has units left to remove of which no process is left.
     pub fn is_removing(&self) -> bool {
-        let is_removed = |unit: &Watched| unit.is_told_empty && unit.collect != CollectState::Held;
+        let is_removed = |unit: &Watched| {
+            unit.collection.is_told_empty && unit.collection.stage != CollectState::Held
+        };
         self.is_ready() && self.units.values().any(is_removed)
     }
 
@@ -219,10 +221,10 @@ impl Backend for Tracker {
             let message = format!("systemd is unreachable and {WAITING_MAX} units wait for it");
             return self.fail(unit, libc::EAGAIN, message);
         }
-        match self.units.get_mut(unit).filter(|old| old.is_told_empty) {
+        match self.units.get_mut(unit).filter(|old| old.collection.is_told_empty) {
             Some(old) => {
-                old.next = Some(Box::new(spec.clone()));
-                old.want_collect();
+                old.collection.next = Some(Box::new(spec.clone()));
+                old.collection.want();
                 self.step(unit);
             }
             None => self.start_unit(spec),
@@ -243,7 +245,7 @@ impl Backend for Tracker {
     fn collect(&mut self, unit: &UnitName) {
         match self.units.get_mut(unit) {
             Some(watched) => {
-                watched.want_collect();
+                watched.collection.want();
                 self.step(unit);
             }
             // It was not found, or is not ours, so no process is left.
@@ -254,7 +256,7 @@ impl Backend for Tracker {
     fn hold(&mut self, unit: &UnitName) {
         match self.units.get_mut(unit) {
             Some(watched) => {
-                watched.collect = CollectState::Held;
+                watched.collection.stage = CollectState::Held;
                 self.step(unit);
             }
             None => self.events.push_back(BackendEvent::Empty(unit.clone())),
@@ -264,7 +266,7 @@ impl Backend for Tracker {
     fn forget(&mut self, unit: &UnitName) {
         match self.units.get_mut(unit) {
             Some(watched) if watched.is_being_removed() => {
-                (watched.is_told_empty, watched.next) = (true, None);
+                (watched.collection.is_told_empty, watched.collection.next) = (true, None);
             }
             Some(watched) if watched.phase == Phase::Finding => {
                 self.release(unit);

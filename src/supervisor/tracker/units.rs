@@ -5,7 +5,7 @@ use crate::proto::UnitName;
 
 use super::super::backend::BackendEvent;
 use super::Tracker;
-use super::collect::{CollectState, EmptyCheck, Reply};
+use super::collect::{CollectState, Collection, EmptyCheck, Reply};
 use super::leave::Guard;
 use super::link::Hearing;
 use super::messages::{Call, CallAnswer, Changes, Refusal};
@@ -73,16 +73,9 @@ pub(super) struct Watched {
     /// What an earlier life has recorded of its start.
     known: Option<Started>,
     pub(super) start: Option<Start>,
-    pub(super) collect: CollectState,
+    pub(super) collection: Collection,
     /// How many calls systemd has refused since the last list.
     refusals: u32,
-    pub(super) emptying: EmptyCheck,
-    /// The unit's cgroup, as the kernel has shown it. So it is empty when it is not there any more.
-    pub(super) seen_group: Option<String>,
-    /// `Empty` was reported before systemd has removed the unit.
-    pub(super) is_told_empty: bool,
-    /// What is to be started under this name when systemd has removed the unit.
-    pub(super) next: Option<Box<UnitSpec>>,
     source: PropertySource,
     pub(super) guard: Guard,
     /// `Stopping` was reported.
@@ -116,12 +109,8 @@ impl Watched {
             digest: digest.to_string(),
             known: None,
             start: None,
-            collect: CollectState::No,
+            collection: Collection::default(),
             refusals: 0,
-            emptying: EmptyCheck::No,
-            seen_group: None,
-            is_told_empty: false,
-            next: None,
             source: PropertySource::Signals,
             guard: Guard::No,
             is_stopping: false,
@@ -164,13 +153,7 @@ impl Watched {
 
     /// All properties are asked for again. Earlier calls may have been lost.
     pub(super) fn expect_properties(&mut self) {
-        if !self.collect.is_unwanted() {
-            self.collect = CollectState::Wanted;
-        }
-        // The new answer may have the status, and a unit that is held has to be asked about again.
-        if self.emptying == EmptyCheck::ReportAbsent || self.collect == CollectState::Held {
-            self.emptying = EmptyCheck::No;
-        }
+        self.collection.begin_again();
         if self.guard == Guard::Asked {
             self.guard = Guard::No;
         }
@@ -224,7 +207,7 @@ impl Tracker {
         let ready = self.is_ready();
         let Some(watched) = self.units.get_mut(unit) else { return };
         let runs = matches!(watched.phase, Phase::Exited | Phase::Running);
-        if ready && runs && watched.next.is_none() {
+        if ready && runs && watched.collection.next.is_none() {
             for (signal, all) in std::mem::take(&mut watched.signals) {
                 self.ask(Call::Kill { unit: unit.clone(), signal, all });
             }
@@ -353,7 +336,7 @@ impl Tracker {
     /// Returns true if the unit is ours.
     fn handle_executed(&mut self, unit: &UnitName, started: Started) -> bool {
         let Some(watched) = self.units.get_mut(unit) else { return false };
-        if !watched.is_ours(&started) && watched.is_told_empty {
+        if !watched.is_ours(&started) && watched.collection.is_told_empty {
             self.report_empty(unit);
             return false;
         }
@@ -370,7 +353,7 @@ impl Tracker {
         self.in_flight -= usize::from(watched.phase == Phase::Starting);
         watched.phase = Phase::Running;
         let was_start = watched.start.take().is_some();
-        if !watched.is_told_empty {
+        if !watched.collection.is_told_empty {
             self.events.push_back(BackendEvent::Started { unit: unit.clone(), started });
         }
         if was_start {
@@ -393,16 +376,16 @@ impl Tracker {
         }
         if let Some(status) = watched.state.exit_status() {
             watched.phase = Phase::Exited;
-            if watched.emptying == EmptyCheck::ReportAbsent {
-                watched.emptying = EmptyCheck::No;
+            if watched.collection.check == EmptyCheck::ReportAbsent {
+                watched.collection.check = EmptyCheck::No;
             }
-            if !watched.is_told_empty {
+            if !watched.collection.is_told_empty {
                 self.events.push_back(BackendEvent::Exited { unit: unit.clone(), status });
             }
         } else if watched.state.is_down() {
             // systemd may have finished with the unit and left processes behind, even the main
             // process.
-            if watched.emptying == EmptyCheck::No && self.is_certain(unit) {
+            if watched.collection.check == EmptyCheck::No && self.is_certain(unit) {
                 self.ask_kernel(unit, EmptyCheck::ReportAbsent);
             }
             return false;
@@ -440,7 +423,7 @@ impl Tracker {
     /// left.
     pub(super) fn handle_absent(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
-        match (watched.phase, watched.collect) {
+        match (watched.phase, watched.collection.stage) {
             (Phase::Queued, _) => {}
             (Phase::Probing, _) => self.release(unit),
             // The call to start it was lost.
@@ -448,7 +431,7 @@ impl Tracker {
             (Phase::Finding, _) if watched.start.is_some() => self.start_again(unit),
             // A new systemd does not know the processes of an old one.
             (Phase::Running, _) if watched.guard.is_set() => {
-                if watched.emptying == EmptyCheck::No {
+                if watched.collection.check == EmptyCheck::No {
                     self.ask_kernel(unit, EmptyCheck::ReportAbsent);
                 }
             }
@@ -460,7 +443,7 @@ impl Tracker {
 
     /// Report that the unit cannot be found.
     pub(super) fn report_absent(&mut self, unit: &UnitName) {
-        if self.units.get(unit).is_some_and(|watched| watched.is_told_empty) {
+        if self.units.get(unit).is_some_and(|watched| watched.collection.is_told_empty) {
             return self.report_empty(unit);
         }
         self.release(unit);
@@ -589,7 +572,7 @@ impl Tracker {
 
     fn see_group(&mut self, unit: &UnitName, at: String) {
         if let Some(watched) = self.units.get_mut(unit) {
-            watched.seen_group = Some(at).filter(|group| !group.is_empty());
+            watched.collection.group = Some(at).filter(|group| !group.is_empty());
         }
     }
 
@@ -641,7 +624,7 @@ impl Tracker {
         let Some(watched) = self.units.get_mut(unit) else { return };
         watched.refusals += u32::from(!is_quota);
         let is_refused =
-            matches!(watched.collect, CollectState::Told { reply: Reply::Refused, .. });
+            matches!(watched.collection.stage, CollectState::Told { reply: Reply::Refused, .. });
         if is_quota && waits {
             // It is the same quota.
         } else if is_quota || !watched.is_given_up() {
