@@ -46,6 +46,8 @@ struct State {
     changes_fail: Option<i32>,
     /// A file to which nothing can be appended.
     broken: Option<String>,
+    /// What a file holds as soon as somebody has looked how large it is.
+    behind_look: Option<(String, Vec<u8>)>,
     /// The file system cannot reserve space.
     reserves_nothing: bool,
     crash: Option<Crash>,
@@ -233,6 +235,12 @@ impl SimDisk {
         self.lock().broken = Some(name.to_string());
     }
 
+    /// A shell empties this file, and writes to it, just after somebody has looked how large it is.
+    #[cfg(test)]
+    pub(crate) fn empty_behind_look(&self, name: &str, bytes: &[u8]) {
+        self.lock().behind_look = Some((name.to_string(), bytes.to_vec()));
+    }
+
     /// What happened so far.
     #[cfg(test)]
     pub(crate) fn counts(&self) -> Counts {
@@ -385,7 +393,11 @@ impl Disk for SimDisk {
     }
 
     fn extent(&self, name: &str) -> io::Result<Extent> {
-        let size = self.look()?.file(name)?.bytes.len() as u64;
+        let mut state = self.look()?;
+        let size = state.file(name)?.bytes.len() as u64;
+        if let Some((name, bytes)) = state.behind_look.take_if(|(of, _)| of == name) {
+            state.file(&name)?.bytes = bytes;
+        }
         Ok(Extent { size, allocated: size })
     }
 

@@ -133,7 +133,8 @@ impl OutputTail {
         let size = self.disk.extent(&self.name).ok()?.size;
         let is_shorter = size < self.seen || self.base.saturating_add(size) < self.sent;
         let is_emptied = !self.is_damaged && (is_shorter || self.is_another());
-        self.seen = size;
+        // It may have been emptied after it was looked at: then the size is one from before.
+        self.seen = if is_emptied { 0 } else { size };
         if !is_emptied {
             return None;
         }
