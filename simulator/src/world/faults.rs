@@ -89,7 +89,8 @@ impl World {
             }
             FaultKind::RankStops => {
                 let seconds = Config::default().peer_timeout * rng.random_range(1.0..3.0);
-                self.ranks[rank as usize].stopped_until = self.now + seconds;
+                let until = &mut self.ranks[rank as usize].stopped_until;
+                *until = until.max(self.now + seconds);
                 self.stall(rank, seconds);
             }
             FaultKind::RecordsLost => self.lose_files(rank, &["record"]),
