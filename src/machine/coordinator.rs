@@ -42,8 +42,9 @@ enum LeaderLink {
     Away { retry_at: MonoTime },
     /// It leads. It hears of exceptions by itself.
     Present { stream: StreamId },
-    /// Nobody was asked yet: the ranks that the job manager has back are being looked up.
-    Unasked,
+    /// Nobody was asked yet: the ranks that the job manager has back are being looked up, or will be
+    /// again.
+    Unasked { look_at: Option<MonoTime> },
 }
 
 /// A job that the job manager has asked for.
@@ -159,25 +160,37 @@ impl Coordinator {
         self.unasked.list(listing, |id| self.jobs.contains_key(id));
     }
 
-    /// The KVS has told which ranks the job manager has back. If it could not, they are said again:
+    /// The KVS has told which ranks the job manager has back. If it cannot, it is asked again: on a rank
+    /// that was released a shell could be started a second time. In the end no rank counts as released;
     /// the job manager only records a partial release, so a second one does no harm.
     pub(super) fn handle_released(
         &mut self,
+        cx: Context,
         id: JobId,
         result: Result<Idset, Fault>,
         out: &mut Effects,
     ) {
-        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.leader == LeaderLink::Unasked)
-        else {
-            return;
-        };
+        let is_unasked = |job: &&mut Coordinated| matches!(job.leader, LeaderLink::Unasked { .. });
+        let Some(job) = self.jobs.get_mut(&id).filter(is_unasked) else { return };
         match result {
             Ok(released) => job.released = released.intersection(job.start.r.ranks()),
+            // The KVS has no such job.
+            Err(fault) if fault.errnum == libc::ENOENT => {}
             Err(fault) => {
-                let text = format!("{id}: cannot look up its released ranks: {fault}");
-                out.log(Level::Warning, text);
+                let (now, is_first) = (cx.now.mono, job.away.is_none());
+                let away = job.away.get_or_insert_with(|| Away::new(now));
+                let gives_up = away.is_over(now, cx.config.peer_timeout);
+                if is_first || gives_up {
+                    let text = format!("{id}: cannot look up its released ranks: {fault}");
+                    out.log(Level::Warning, text);
+                }
+                if !gives_up {
+                    job.leader = LeaderLink::Unasked { look_at: Some(now + away.pause(now)) };
+                    return;
+                }
             }
         }
+        job.away = None;
         job.ask(out);
     }
 
@@ -460,7 +473,8 @@ impl Coordinator {
     pub(super) fn next_timeout(&self, id: JobId) -> Option<MonoTime> {
         match self.jobs.get(&id)?.leader {
             LeaderLink::Away { retry_at } => Some(retry_at),
-            _ => None,
+            LeaderLink::Unasked { look_at } => look_at,
+            LeaderLink::Asked { .. } | LeaderLink::Present { .. } => None,
         }
     }
 
@@ -475,6 +489,12 @@ impl Coordinator {
                 job.ask(out);
             }
         }
+        if let LeaderLink::Unasked { look_at: Some(look_at) } = job.leader
+            && look_at <= now
+        {
+            job.leader = LeaderLink::Unasked { look_at: None };
+            out.push(Effect::Kvs { id, op: KvsOp::Released });
+        }
     }
 
     /// For `coverage/`.
@@ -482,7 +502,7 @@ impl Coordinator {
     pub(super) fn state_name(&self, id: JobId) -> &'static str {
         match self.jobs.get(&id).map(|job| &job.leader) {
             None => "none",
-            Some(LeaderLink::Unasked) => "unasked",
+            Some(LeaderLink::Unasked { .. }) => "unasked",
             Some(LeaderLink::Asked { .. }) => "asked",
             Some(LeaderLink::Present { .. }) => "present",
             Some(LeaderLink::Away { .. }) => "away",
@@ -502,7 +522,7 @@ impl Coordinated {
             digest: JobDigest::new(start.id, start.userid, &start.r),
             again,
             rank: start.leader_rank(),
-            leader: LeaderLink::Unasked,
+            leader: LeaderLink::Unasked { look_at: None },
             away: None,
             lost: Idset::new(),
             exception: None,

@@ -43,9 +43,9 @@ const NEWS: &[Input] = &[
 const RULES: &[Rule] = &[
     Rule {
         machine: Coordinator,
-        states: Not(&["away"]),
+        states: Not(&["unasked", "away"]),
         inputs: &[Timeout],
-        why: "only a leader that is away has a time at which it is asked again",
+        why: "only a leader that is away is asked again, and the KVS that has not told what was released",
     },
     Rule {
         machine: Coordinator,

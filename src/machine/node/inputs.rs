@@ -188,7 +188,7 @@ impl Node {
                     agent.handle_recommitted(cx, &client, result, out);
                 }
             }
-            KvsResult::Released(result) => self.coordinator.handle_released(id, result, out),
+            KvsResult::Released(result) => self.coordinator.handle_released(cx, id, result, out),
             result => {
                 if let Some(leader) = self.leaders.get_mut(&id) {
                     leader.handle_kvs(cx, result, out);

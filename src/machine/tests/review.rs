@@ -168,9 +168,25 @@ fn a_new_coordinator_releases_no_rank_a_second_time() {
 fn a_release_that_the_job_manager_has_forgotten_is_said_again() {
     let world = released_before_a_reload(|world| world.lose_released = Some(Ok(Idset::new())));
     assert_eq!(later_releases(world), releases([("3", false), ("2", false), ("1", true)]));
-    let unknown = Some(Err(Fault::new(libc::EIO, "no")));
-    let world = released_before_a_reload(|world| world.lose_released = unknown);
-    assert!(world.warnings.iter().any(|text| text.contains("released ranks")));
+}
+
+/// [released-known]
+#[test]
+fn released_ranks_that_cannot_be_looked_up_are_looked_up_again() {
+    let unknown = || Some(Err(Fault::new(libc::EIO, "no")));
+    let warnings = |world: &World| {
+        world.warnings.iter().filter(|text| text.contains("released ranks")).count()
+    };
+    let mut world = released_before_a_reload(|world| world.lose_released = unknown());
+    world.pass(20.0);
+    assert_eq!(warnings(&world), 1);
+    world.lose_released = None;
+    world.pass(5.0);
+    assert_eq!(later_releases(world), releases([("2", false), ("1", true)]));
+    // For ever it is not looked up.
+    let mut world = released_before_a_reload(|world| world.lose_released = unknown());
+    world.pass(world.config.peer_timeout * 2.0);
+    assert_eq!(warnings(&world), 2);
     assert_eq!(later_releases(world), releases([("3", false), ("2", false), ("1", true)]));
 }
 

@@ -91,7 +91,7 @@ fn ends(world: &World) -> usize {
 /// Ends everything that can end, from outside.
 fn finish(world: &mut World) {
     world.hold_asked = false;
-    world.hold_released = false;
+    world.lose_released = None;
     world.lose_namespace = false;
     world.fail_commits = 0;
     world.checkpoint = Ok(());

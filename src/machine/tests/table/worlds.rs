@@ -80,10 +80,11 @@ fn with_checkpoint_asked(mut world: World) -> World {
     world
 }
 
-/// The job manager asks again for a job that runs. It is being looked up which ranks it has back.
+/// The job manager asks again for a job that runs. Which ranks it has back could not be looked up, and
+/// will be again.
 fn unasked() -> World {
     let mut world = lasting_running();
-    world.hold_released = true;
+    world.lose_released = Some(Err(Fault::new(libc::EIO, "no")));
     world.start("1-2", true);
     world
 }
