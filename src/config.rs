@@ -137,6 +137,12 @@ impl Config {
         }
     }
 
+    /// Whether the kernel kills what is left of a job. Where another signal than SIGKILL is to kill,
+    /// nothing else does.
+    pub fn kernel_kills(&self) -> bool {
+        self.cgroup_kill && self.kill_signal == crate::proto::Signal::KILL
+    }
+
     /// Estimate of the time that the kill escalation takes before ranks are drained, in
     /// seconds (flux-core `job_exec_max_kill_timeout`).
     pub fn effective_max_kill_timeout(&self) -> f64 {

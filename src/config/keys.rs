@@ -106,6 +106,8 @@ keys! {
     "max-kill-count" max_kill_count: u32 = 8, count, [Argument];
     /// `exec.max-kill-timeout`: replaces `max-kill-count` when set.
     "max-kill-timeout" max_kill_timeout: Option<f64> = None, some(duration), [Argument];
+    /// `exec.cgroup-kill`: the kernel kills what is left of a job before its rank is drained.
+    "cgroup-kill" cgroup_kill: bool = true, flag, [Ours], "cgroup_kill" plain;
     /// `exec.term-signal`.
     "term-signal" term_signal: Signal = Signal::TERM, signal, [Argument];
     /// `exec.kill-signal`.

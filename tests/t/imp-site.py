@@ -23,6 +23,7 @@ allow-guest-user = true
 [exec]
 imp = "{sys.argv[1]}"
 kill-timeout = "1s"
+max-kill-count = 3
 """
 
 

@@ -247,8 +247,13 @@ test_expect_success 'a guest that nobody wants and that does not want to end is 
 	flux exec -r 1 flux dmesg | grep "stopping imp-shell-1-.*does not have this job running" &&
 	test -z "$(drained)"
 '
-# The IMP of this shell does not kill, as if its processes hung.
+# usage: kernel_kills true|false. Whether the kernel kills what is left.
+kernel_kills() {
+	flux config get | jq ".exec.\"cgroup-kill\" = $1" | flux config load
+}
+# The IMP of this shell does not kill, and nor does the kernel, as if its processes hung.
 test_expect_success 'what cannot be killed is drained, and said' '
+	kernel_kills false &&
 	sed "s/signal.signal(signal.SIGUSR1, kill_all)/signal.signal(signal.SIGUSR1, signal.SIG_IGN)/" \
 		imp.py >hung.py && chmod 755 hung.py &&
 	touch hung.pid && chmod 666 hung.pid &&
@@ -264,6 +269,7 @@ test_expect_success 'a job with the id of such a one hears that it cannot start'
 	cat reports && grep "cannot be ended" reports &&
 	kill -KILL "$(cat hung.pid)" &&
 	await no_unwanted &&
+	kernel_kills true &&
 	flux resource undrain 1
 '
 test_expect_success 'in a storm of all of it the victims jobs start, end and release' '

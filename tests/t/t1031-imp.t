@@ -103,6 +103,24 @@ test_expect_success 'a job that ignores SIGTERM ends, too' '
 	guest_clean "$id" &&
 	test_expect_code 137 as_guest flux job status "$id"
 '
+test_expect_success 'what a stopped IMP does not end the kernel ends, and nothing is drained' '
+	id=$(as_guest flux submit -N1 sleep inf) &&
+	as_guest flux job wait-event -q -t "$patience" "$id" start &&
+	pkill -STOP -f "^$imp exec" &&
+	as_guest flux cancel "$id" &&
+	guest_clean "$id" &&
+	nothing_rests
+'
+test_expect_success 'so it does with what forks without end behind its shell' '
+	mkfifo -m 666 guest/moves guest/moves.on && cp "$here/mover.py" guest &&
+	id=$(as_guest flux submit -N1 sh -c "python3 mover.py moves; cat moves.on") &&
+	timeout "$patience" cat guest/moves &&
+	pkill -STOP -f "^$imp exec" &&
+	timeout "$patience" sh -c ": >guest/moves.on" &&
+	as_guest flux cancel "$id" &&
+	guest_clean "$id" &&
+	nothing_rests && ! pgrep -u "$guest" -f mover.py
+'
 test_expect_success 'a time limit ends it, with its reason' '
 	id=$(as_guest flux submit -N3 -n3 -t 1s sleep inf) &&
 	guest_clean "$id" &&

@@ -282,9 +282,15 @@ impl World {
         let Some(index) = self.ranks[rank as usize].current_shell(unit) else { return };
         let id = ShellId { rank, index };
         let shell = self.shell(id);
-        if shell.is_guests() {
+        // The kernel kills the IMP with all that it has started.
+        let by_kernel = all && signal == libc::SIGKILL;
+        if shell.is_guests() && !by_kernel {
             return self.signal_imp(id, signal);
         }
+        if shell.is_guests() && shell.runs() {
+            self.shell_mut(id).awaited.get_or_insert(WaitStatus::signaled(signal));
+        }
+        let shell = self.shell(id);
         if signal != libc::SIGKILL && shell.deaf {
             return;
         }

@@ -1,6 +1,7 @@
 //! The calls that the tracker asks for.
 
 use std::collections::BTreeSet;
+use std::io;
 
 use tokio::time::Instant;
 use zbus::Variant;
@@ -16,7 +17,7 @@ use super::process_group::Members;
 use super::properties::Property;
 use super::readback::ReadBack;
 use super::start::StartCall;
-use super::{Systemd, decode, environment, left, pause};
+use super::{Systemd, cgroup, decode, environment, left, pause};
 
 /// The part of a match rule for the signal that a unit's object sends when its properties change.
 const CHANGED: &str = "interface='org.freedesktop.DBus.Properties',member='PropertiesChanged'";
@@ -37,6 +38,7 @@ impl Systemd {
         match &ask.call {
             Call::Guard { unit, group } => self.guard(unit, group),
             Call::IsEmpty { unit, group, is_down } => self.ask_kernel(unit, group, *is_down),
+            Call::Kill { signal: libc::SIGKILL, all: true, .. } => self.kill_all(ask),
             Call::Kill { unit, all: false, .. } => {
                 let members = self.group_members(unit);
                 if !members.is_empty() {
@@ -142,6 +144,26 @@ impl Systemd {
         match (self.tracker.main_pid(unit), self.cgroups.mount()) {
             (Some(main), Ok(mount)) => Members::of(unit, main, &mount),
             _ => Members::default(),
+        }
+    }
+
+    /// The kernel kills what systemd may not: a guest's processes, and those that have become root.
+    fn kill_all(&mut self, ask: Ask) {
+        let Some(unit) = ask.call.unit() else { return };
+        let main = self.tracker.main_pid(unit);
+        let killed = match self.cgroups.directory(unit, main) {
+            Some(directory) => cgroup::kill(&directory),
+            None => Err(io::ErrorKind::NotFound.into()),
+        };
+        match killed {
+            Ok(()) => {
+                let answer = Ok(CallAnswer::Done);
+                self.tracker.handle_news(News::Answer { number: ask.number, answer });
+            }
+            Err(error) => {
+                tracing::debug!(%unit, %error, "cgroup.kill: systemd is asked instead");
+                self.ask_bus(ask);
+            }
         }
     }
 

@@ -150,6 +150,12 @@ pub(super) fn check_cpuset(group: &str) -> Result<(), String> {
     ))
 }
 
+/// Has the kernel kill all processes of a cgroup, and of those below, whoever they are
+/// (`cgroup.kill`, from Linux 5.14 on).
+pub(super) fn kill(directory: &Path) -> io::Result<()> {
+    with_descriptors(|| std::fs::write(directory.join("cgroup.kill"), "1"))
+}
+
 /// Whether this is the unit's cgroup.
 pub(super) fn is_of(group: &str, unit: &UnitName) -> bool {
     group.rsplit('/').next() == Some(&unit.to_string())

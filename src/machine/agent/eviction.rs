@@ -4,7 +4,8 @@
 //! The supervisor stops the unit: systemd sends SIGTERM to the main process, and SIGKILL to what is
 //! left after `kill-timeout`. It may not kill a guest's processes. The IMP does that for SIGUSR1
 //! (RFC 15). So the agent sends SIGUSR1, or the kill signal, again and again, with pauses as in the
-//! kill escalation. At the end it drains the rank, because nobody else would keep jobs from it.
+//! kill escalation. Then the kernel kills what is left (`exec.cgroup-kill`). At the end the agent drains
+//! the rank, because nobody else would keep jobs from it.
 
 use crate::config::{Config, KILL_PAUSE_MAX};
 use crate::machine::mono_time::MonoTime;
@@ -14,6 +15,8 @@ use crate::machine::mono_time::MonoTime;
 pub(super) struct Eviction {
     next: MonoTime,
     pause: f64,
+    /// When the kernel kills what is left; none if it has, or is not to.
+    kernel_at: Option<MonoTime>,
     /// When the rank is drained; none once it was.
     drain_at: Option<MonoTime>,
 }
@@ -23,15 +26,19 @@ pub(super) struct Eviction {
 pub(super) enum Step {
     /// Signal what is left.
     Signal,
-    /// The same, and drain the rank.
+    /// Have the kernel kill what is left.
+    KillGroup,
+    /// Signal what is left, and drain the rank.
     SignalAndDrain,
 }
 
 impl Eviction {
     /// The unit is being stopped. The first signal comes after `first` seconds.
     pub(super) fn start(now: MonoTime, first: f64, config: &Config) -> Self {
-        let drain_at = Some(now + first + config.effective_max_kill_timeout());
-        Self { next: now + first, pause: config.kill_timeout, drain_at }
+        let limit = now + first + config.effective_max_kill_timeout();
+        let kernel_at = config.kernel_kills().then_some(limit);
+        let drain_at = Some(kernel_at.map_or(limit, |at| at + config.kill_timeout));
+        Self { next: now + first, pause: config.kill_timeout, kernel_at, drain_at }
     }
 
     /// When [`Self::take_step`] is due.
@@ -52,11 +59,16 @@ impl Eviction {
         }
         self.pause = (self.pause * 2.0).min(KILL_PAUSE_MAX);
         self.next = now + self.pause;
+        let kills = self.kernel_at.take_if(|at| *at <= now).is_some();
         let drains = self.drain_at.take_if(|at| *at <= now).is_some();
-        if let Some(at) = self.drain_at {
+        if let Some(at) = self.kernel_at.or(self.drain_at) {
             self.next = self.next.min(at);
         }
-        Some(if drains { Step::SignalAndDrain } else { Step::Signal })
+        Some(match (drains, kills) {
+            (true, _) => Step::SignalAndDrain,
+            (false, true) => Step::KillGroup,
+            (false, false) => Step::Signal,
+        })
     }
 }
 
@@ -76,9 +88,12 @@ mod tests {
             steps.push((now, eviction.take_step(now)));
         }
         let times: Vec<f64> = steps.iter().map(|(at, _)| at.0).take(6).collect();
-        assert_eq!(times, [1.0, 3.0, 7.0, 11.0, 27.0, 59.0]);
-        let drains = |step: &&(MonoTime, Option<Step>)| step.1 == Some(Step::SignalAndDrain);
-        assert_eq!(steps.iter().filter(drains).map(|(at, _)| at.0).collect::<Vec<_>>(), [11.0]);
+        assert_eq!(times, [1.0, 3.0, 7.0, 11.0, 12.0, 44.0]);
+        let when = |wanted| {
+            let steps = steps.iter().filter(move |(_, step)| *step == Some(wanted));
+            steps.map(|(at, _)| at.0).collect::<Vec<_>>()
+        };
+        assert_eq!((when(Step::KillGroup), when(Step::SignalAndDrain)), (vec![11.0], vec![12.0]));
         assert!(eviction.is_given_up());
     }
 }

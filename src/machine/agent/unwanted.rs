@@ -23,10 +23,12 @@ impl Agent {
         let Some(there) = &mut self.local_shell else { return };
         let step = there.eviction.as_mut().and_then(|eviction| eviction.take_step(cx.now.mono));
         let Some(step) = step else { return };
-        let (signal, all) = if there.shell.is_multiuser() {
-            (cx.config.stop_timer_signal, false)
-        } else {
-            (cx.config.kill_signal.number(), true)
+        let (signal, all) = match step {
+            Step::KillGroup => (libc::SIGKILL, true),
+            Step::Signal | Step::SignalAndDrain if there.shell.is_multiuser() => {
+                (cx.config.stop_timer_signal, false)
+            }
+            Step::Signal | Step::SignalAndDrain => (cx.config.kill_signal.number(), true),
         };
         there.shell.unit.signal(signal, all, out);
         if step == Step::SignalAndDrain {

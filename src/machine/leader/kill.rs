@@ -5,7 +5,9 @@
 //! 3. After five of these pauses the shells get it, with doubling pauses. Under the IMP they get
 //!    `SIGUSR1`, for which the IMP kills its cgroup (RFC 15). This waits while a rank is away, or
 //!    rank 0.
-//! 4. At last the ranks that are left are drained, and the job ends without them.
+//! 4. What is left then the kernel kills, by the cgroups of the units (`exec.cgroup-kill`).
+//! 5. At last, one `kill-timeout` later, the ranks that are left are drained, and the job ends without
+//!    them.
 
 use super::timer::{LeaderTimer, TimerTable};
 use crate::config::{Config, KILL_PAUSE_MAX};

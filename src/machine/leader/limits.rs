@@ -210,14 +210,31 @@ impl Leader {
             self.order(&self.ranks.select(Rank::is_unsettled), &order, out);
         }
         if gives_up {
-            self.give_up(cx, "max kill count", out);
+            self.kill_groups(cx, out);
         }
     }
 
-    /// The kill escalation has come to this limit.
-    pub(super) fn give_up(&mut self, cx: Context, limit: &str, out: &mut Effects) {
-        let text = format!("job {} exceeded {limit}. Draining active ranks", self.id);
+    /// Has the kernel kill what neither systemd nor the IMP has ended. Only what is left then is given
+    /// up.
+    pub(super) fn kill_groups(&mut self, cx: Context, out: &mut Effects) {
+        let left = self.ranks.select(Rank::is_unsettled);
+        if left.is_empty() || !cx.config.kernel_kills() {
+            return self.give_up(cx, out);
+        }
+        let text = format!("{}: the kernel is to kill what is left on ranks {left}", self.id);
         out.log(Level::Warning, text);
+        self.order(&left, &self.signal(libc::SIGKILL, true), out);
+        self.timers.arm(LeaderTimer::LastKill, cx.now.mono + cx.config.kill_timeout);
+    }
+
+    /// Nothing has helped.
+    pub(super) fn give_up(&mut self, cx: Context, out: &mut Effects) {
+        if self.is_killing() {
+            let is_timed = cx.config.max_kill_timeout.is_some();
+            let limit = if is_timed { "max-kill-timeout" } else { "max kill count" };
+            let text = format!("job {} exceeded {limit}. Draining active ranks", self.id);
+            out.log(Level::Warning, text);
+        }
         self.give_up_unsettled(cx, out);
     }
 

@@ -25,6 +25,8 @@ pub(super) enum LeaderTimer {
     KillTasks,
     /// When the shells get the kill signal (again).
     KillShells,
+    /// When ranks are given up whose processes the kernel was to kill.
+    LastKill,
     /// When what ended shells have left behind is given up.
     Leftover,
     /// When the kill escalation gives up, if `max-kill-timeout` is set.
@@ -60,6 +62,7 @@ impl LeaderTimer {
             | Self::Flush
             | Self::KillShells
             | Self::KillTasks
+            | Self::LastKill
             | Self::Leftover
             | Self::MaxKill
             | Self::Release

@@ -279,7 +279,17 @@ fn pass(node: &mut Alone) -> (Vec<(i32, bool)>, Vec<String>, Vec<Effect>) {
     (signals, drains, rest)
 }
 
-/// [known-or-ended] [unwanted-killed]
+/// The IMP is asked again and again, and the kernel once.
+fn assert_imp_then_kernel(signals: &[(i32, bool)]) {
+    let kernel = (libc::SIGKILL, true);
+    assert!(signals.len() > 3, "{signals:?}");
+    assert_eq!(signals.iter().filter(|signal| **signal == kernel).count(), 1, "{signals:?}");
+    let is_known = |signal: &(i32, bool)| [kernel, (Signal::USR1.number(), false)].contains(signal);
+    assert!(signals.iter().all(is_known), "{signals:?}");
+    assert_ne!(signals.first(), Some(&kernel));
+}
+
+/// [known-or-ended] [unwanted-killed] [kernel-kills]
 #[test]
 fn a_guest_that_nobody_wants_is_killed_by_the_imp_and_its_rank_drained() {
     let mut node = Alone::new(1);
@@ -295,8 +305,7 @@ fn a_guest_that_nobody_wants_is_killed_by_the_imp_and_its_rank_drained() {
     let collects = |e: &&Effect| matches!(e, Effect::Unit(_, UnitCommand::Collect));
     assert_eq!(effects.iter().filter(collects).count(), 1);
     let (signals, drains, _) = pass(&mut node);
-    assert!(signals.len() > 3, "{signals:?}");
-    assert!(signals.iter().all(|s| *s == (Signal::USR1.number(), false)), "{signals:?}");
+    assert_imp_then_kernel(&signals);
     assert_eq!(drains, [format!("1: unkillable user processes for job {JOB}: {processes}")]);
     // It ends after all.
     node.hear(Event::Supervisor(UnitEvent::Gone.of(&unit)));
@@ -310,8 +319,7 @@ fn what_a_guests_shell_has_left_behind_is_killed_by_the_imp_or_its_rank_drained(
     let unit = guests_shell(&mut node, "job");
     node.hear(Event::Supervisor(UnitEvent::Stopping.of(&unit)));
     let (signals, drains, rest) = pass(&mut node);
-    assert!(signals.len() > 3, "{signals:?}");
-    assert!(signals.iter().all(|s| *s == (Signal::USR1.number(), false)), "{signals:?}");
+    assert_imp_then_kernel(&signals);
     assert_eq!(drains, [] as [String; 0], "its leader drains");
     let told = |effects: &[Effect]| {
         let reports = effects.iter().filter(|effect| match effect {

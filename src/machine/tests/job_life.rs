@@ -9,8 +9,8 @@ use crate::machine::{Creation, Credential, Effect, Event, KvsResult, RequestId};
 use crate::port::supervisor::{StartFailure, UnitCommand, UnitEvent};
 use crate::proto::peer::{Mode, ShellsRequest};
 use crate::proto::{
-    BarrierEntry, BrokerRank, ClientId, Exception, ExecEvent, ReleasedRanks, Response, WaitStatus,
-    WallTime,
+    BarrierEntry, BrokerRank, ClientId, Exception, ExecEvent, ReleasedRanks, Response, Signal,
+    WaitStatus, WallTime,
 };
 
 #[test]
@@ -184,6 +184,33 @@ fn what_cannot_be_killed_is_drained_and_the_job_ends() {
     assert_eq!(world.drained, [format!("1 unkillable user processes for job {JOB}")]);
     assert_eq!(world.released().last(), Some(&("1".to_string(), true)));
     assert_eq!(world.status(), Some(WaitStatus(libc::SIGKILL)));
+}
+
+/// [kernel-kills]
+#[test]
+fn what_the_kernel_can_kill_drains_nothing() {
+    for (cgroup_kill, kill_signal, drained) in
+        [(true, Signal::KILL, 0), (false, Signal::KILL, 1), (true, Signal::TERM, 1)]
+    {
+        let mut config = Config { kill_timeout: 1.0, max_kill_count: 3, ..Config::default() };
+        (config.cgroup_kill, config.kill_signal) = (cgroup_kill, kill_signal);
+        let mut world = World::with(2, config);
+        world.start("0-1", false);
+        world.all_started(0..2);
+        world.cancel();
+        world.exited(0, WaitStatus::signaled(libc::SIGKILL));
+        let is_said = |world: &World| world.warnings.iter().any(|text| text.contains("the kernel"));
+        while world.drained.is_empty() && !is_said(&world) {
+            world.pass(0.5);
+        }
+        if drained == 0 {
+            assert_eq!(world.signals.last(), Some(&(1, libc::SIGKILL)));
+            world.exited(1, WaitStatus::signaled(libc::SIGKILL));
+        }
+        world.pass(100.0);
+        assert_eq!(world.drained.len(), drained, "{:?}", world.drained);
+        assert_eq!(world.released().last().map(|(_, is_final)| *is_final), Some(true));
+    }
 }
 
 /// [give-up-drains]
