@@ -242,6 +242,8 @@ pub enum Effect {
 pub struct Effects {
     /// In the order in which they are to be carried out.
     pub list: Vec<Effect>,
+    /// Shells that are being ended because no job counts on them.
+    pub(super) unwanted: u64,
     streams: u64,
 }
 

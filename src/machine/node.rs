@@ -15,9 +15,11 @@ use crate::machine::schedule::{Schedule, Waiter};
 use crate::port::supervisor::{Method, SupervisorEvent};
 use crate::proto::peer::{LeadRequest, StreamEnd, StreamName};
 use crate::proto::{BrokerRank, JobId, Mute};
+use ledger::Ledger;
 use unreadable::Unreadable;
 
 mod inputs;
+mod ledger;
 mod routes;
 mod scripts;
 mod silence;
@@ -69,6 +71,7 @@ pub struct Node {
     /// Requests to lead that came before the supervisor had looked at what is on the node.
     pub(super) early: Vec<(RequestId, Box<LeadRequest>)>,
     units_started: u64,
+    ledger: Ledger,
     supervisor: SupervisorState,
     notice: Option<String>,
     /// systemd does not answer.
@@ -92,6 +95,7 @@ impl Node {
             born: None,
             early: Vec::new(),
             units_started: 0,
+            ledger: Ledger::default(),
             supervisor: SupervisorState::Starting,
             notice: None,
             silent: BTreeMap::new(),
@@ -133,6 +137,7 @@ impl Node {
             let done = out.list.len();
             let jobs = self.jobs_of(now, &event);
             self.dispatch(now, event, out);
+            self.ledger.unwanted += std::mem::take(&mut out.unwanted);
             for id in jobs {
                 self.settle(now, id);
             }
@@ -189,7 +194,9 @@ impl Node {
                 let due = self.schedule.due(now.mono).into_iter();
                 let jobs = due.filter_map(|waiter| match waiter {
                     Waiter::Agent(id) | Waiter::Coordinator(id) | Waiter::Leader(id) => Some(id),
-                    Waiter::Checkpoint | Waiter::Stream(_) | Waiter::Systemd => None,
+                    Waiter::Checkpoint | Waiter::Ledger | Waiter::Stream(_) | Waiter::Systemd => {
+                        None
+                    }
                 });
                 jobs.chain(self.coordinator.gated()).collect()
             }

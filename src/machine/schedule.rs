@@ -13,6 +13,8 @@ pub(super) enum Waiter {
     Checkpoint,
     Coordinator(JobId),
     Leader(JobId),
+    /// The account of what was found after a restart.
+    Ledger,
     /// A stream on which nothing has come yet.
     Stream(StreamId),
     /// systemd, which does not answer.

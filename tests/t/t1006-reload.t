@@ -32,6 +32,14 @@ test_expect_success 'a reload on rank 0 leaves their shells alone' '
 	await is_led "$wide" &&
 	same_units
 '
+told() {
+	flux dmesg | grep "1 shell of earlier jobs found: 1 run on, 0 had ended, 0 lost"
+}
+test_expect_success 'it logs what it has found' '
+	await told &&
+	flux module stats job-exec | jq -e ".restart == {found: 1, running: 1, ended: 0, lost: 0,
+		\"never-started\": 0, unwanted: 0}"
+'
 test_expect_success 'on another rank too' '
 	flux exec -r 1 flux module reload job-exec &&
 	await is_led "$narrow" &&

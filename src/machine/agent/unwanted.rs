@@ -11,6 +11,7 @@ impl Agent {
     pub(super) fn evict(&mut self, cx: Context, why: &str, out: &mut Effects) {
         let Some(there) = &mut self.local_shell else { return };
         out.log(Level::Error, format!("{}: stopping {}: {why}", self.id, there.shell.unit()));
+        out.unwanted += 1;
         there.end(cx, out);
         if !there.shell.unit.is_done() {
             there.evict_after(cx.config.kill_timeout, cx);

@@ -147,7 +147,7 @@ impl Node {
             Waiter::Checkpoint => self.of_all_jobs(Input::CheckpointDue),
             Waiter::Coordinator(id) => self.coordinator_at(id).map(at).into_iter().collect(),
             Waiter::Leader(id) => vec![at(self.leader_at(id))],
-            Waiter::Stream(_) | Waiter::Systemd => Vec::new(),
+            Waiter::Ledger | Waiter::Stream(_) | Waiter::Systemd => Vec::new(),
         }
     }
 

@@ -325,6 +325,7 @@ impl Node {
                     leader.handle_timeout(cx, out);
                 }
             }
+            Waiter::Ledger => self.tell_ledger(out),
             Waiter::Systemd => self.drain_silent(now, out),
             Waiter::Stream(stream) => self.ask_silent(now, stream, out),
         }
@@ -505,10 +506,13 @@ impl Node {
     fn handle_supervisor(&mut self, now: Now, event: SupervisorEvent, out: &mut Effects) {
         let cx = context!(self, now);
         match event {
-            SupervisorEvent::Found(record) => match self.agents.entry(record.spec.job) {
-                Entry::Occupied(mut agent) => agent.get_mut().take_found(cx, &record, out),
-                Entry::Vacant(none) => drop(none.insert(Agent::found(cx, &record, out))),
-            },
+            SupervisorEvent::Found(record) => {
+                match self.agents.entry(record.spec.job) {
+                    Entry::Occupied(mut agent) => agent.get_mut().take_found(cx, &record, out),
+                    Entry::Vacant(none) => drop(none.insert(Agent::found(cx, &record, out))),
+                }
+                self.find_shell(&record);
+            }
             SupervisorEvent::Answers { who } => self.end_silence(now, who, out),
             SupervisorEvent::DiskFails { message } => self.drain_without_records(&message, out),
             SupervisorEvent::Silent { who, what } => self.begin_silence(now, who, what, out),
@@ -532,14 +536,18 @@ impl Node {
                 self.notice = Some(message.clone());
                 out.log(Level::Error, message);
             }
-            SupervisorEvent::Unit(unit, event) => match self.agents.get_mut(&unit.job()) {
-                Some(agent) => agent.handle_unit(cx, &unit, event, out),
-                // Its job was forgotten in the meantime. Its record goes once nothing runs.
-                None if event == UnitEvent::Gone => {
-                    out.push(Effect::Unit(unit, UnitCommand::Forget));
+            SupervisorEvent::Unit(unit, event) => {
+                self.hear_of_shell(now, &unit, &event);
+                let cx = context!(self, now);
+                match self.agents.get_mut(&unit.job()) {
+                    Some(agent) => agent.handle_unit(cx, &unit, event, out),
+                    // Its job was forgotten in the meantime. Its record goes once nothing runs.
+                    None if event == UnitEvent::Gone => {
+                        out.push(Effect::Unit(unit, UnitCommand::Forget));
+                    }
+                    None => (),
                 }
-                None => (),
-            },
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ mod job_life;
 mod kept;
 mod kvs;
 mod leave;
+mod ledger;
 mod method;
 mod peers;
 mod perilog;
