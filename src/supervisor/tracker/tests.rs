@@ -429,6 +429,23 @@ fn what_has_failed_in_an_earlier_run_and_has_the_name_is_forgotten() {
     talk.nothing_asked();
 }
 
+/// The start of the next run waited for its removal, and the module died (seed 896005549).
+#[test]
+fn what_has_ended_well_in_an_earlier_run_and_has_the_name_is_stopped() {
+    for (digest, is_stopped) in [("of an earlier run", true), ("", false)] {
+        let (mut talk, unit) = (Talk::ready(), unit(1));
+        talk.tracker.find(&unit, "digest", None);
+        talk.asked(&Call::Watch(unit.clone()));
+        talk.looked(&unit, &Changes { digest: Some(digest.to_string()), ..exited(0) });
+        talk.event(BackendEvent::Replaced(unit.clone()));
+        talk.asked(&Call::Unwatch(unit.clone()));
+        if is_stopped {
+            talk.answer(&Call::Stop(unit), Ok(CallAnswer::Done));
+        }
+        talk.nothing_asked();
+    }
+}
+
 #[test]
 fn units_are_not_believed_while_systemd_reloads() {
     let (mut talk, unit) = (Talk::ready(), unit(1));

@@ -342,11 +342,15 @@ impl Tracker {
         }
         if !watched.is_ours(&started) {
             let has_failed = watched.state.is_failed();
+            let has_ended = watched.state.exit_status().is_some();
+            let is_services = !watched.state.digest.is_empty();
             self.release(unit);
             self.events.push_back(BackendEvent::Replaced(unit.clone()));
+            // Of an earlier run of the job. Nobody needs it.
             if has_failed {
-                // Of an earlier run of the job. Nobody needs it.
                 self.sweep(unit.clone());
+            } else if has_ended && is_services {
+                self.ask(Call::Stop(unit.clone()));
             }
             return false;
         }
