@@ -447,6 +447,22 @@ fn what_has_ended_well_in_an_earlier_run_and_has_the_name_is_stopped() {
 }
 
 #[test]
+fn the_stop_of_an_earlier_run_says_nothing_of_the_next() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.tracker.find(&unit, "digest", None);
+    talk.asked(&Call::Watch(unit.clone()));
+    talk.looked(&unit, &Changes { digest: Some("other".to_string()), ..exited(0) });
+    talk.event(BackendEvent::Replaced(unit.clone()));
+    talk.asked(&Call::Unwatch(unit.clone()));
+    let number = talk.asked(&Call::Stop(unit.clone()));
+    talk.run(&unit);
+    talk.tracker.handle_news(News::Answer { number, answer: Ok(CallAnswer::Done) });
+    talk.tracker.collect(&unit);
+    talk.asked(&Call::ControlGroup(unit.clone()));
+    talk.asked(&Call::Stop(unit));
+}
+
+#[test]
 fn units_are_not_believed_while_systemd_reloads() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.run(&unit);

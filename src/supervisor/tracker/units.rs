@@ -176,6 +176,8 @@ impl Tracker {
     pub(super) fn watch(&mut self, unit: &UnitName, watched: Watched) {
         let signals = self.units.get_mut(unit).map(|old| std::mem::take(&mut old.signals));
         self.release(unit);
+        // What was asked about one of an earlier run says nothing of this one.
+        self.drop_answers(unit);
         if self.is_up() && self.hearing == Hearing::Each {
             self.ask(Call::Watch(unit.clone()));
         }
