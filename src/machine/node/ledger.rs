@@ -53,7 +53,7 @@ impl Ledger {
         *fate = Some(match event {
             UnitEvent::Started { .. } => Fate::Runs,
             UnitEvent::Exited { status } => Fate::Ended(*status),
-            UnitEvent::NeverStarted => Fate::NeverStarted,
+            UnitEvent::Failed(_) | UnitEvent::NeverStarted => Fate::NeverStarted,
             UnitEvent::Lost { message } => Fate::Lost(message.clone()),
             _ => return false,
         });

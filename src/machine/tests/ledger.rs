@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::recovery::{Alone, STARTED};
 use super::{JOB, facts, moment, record};
 use crate::machine::{Effect, Event, Level, MonoTime};
-use crate::port::supervisor::{SupervisorEvent, UnitEvent, UnitSpec};
+use crate::port::supervisor::{StartFailure, SupervisorEvent, UnitEvent, UnitSpec};
 use crate::proto::peer::Mode;
 use crate::proto::{BrokerRank, JobId, UnitName, WaitStatus};
 
@@ -65,6 +65,17 @@ fn what_was_found_is_told_once_when_it_is_known_of_all() {
         "found": 4, "running": 1, "ended": 1, "lost": 1, "never-started": 1, "unwanted": 0
     });
     assert_eq!(stats(&node), wanted);
+}
+
+/// [restart-told]
+#[test]
+fn what_was_not_the_jobs_own_unit_holds_up_nothing() {
+    let mut node = Alone::new(1);
+    find(&mut node, 1);
+    let failure = StartFailure { errnum: libc::EEXIST, message: "another's".to_string() };
+    tell(&mut node, 1, UnitEvent::Failed(failure));
+    assert_eq!(told(&mut node).len(), 1);
+    assert_eq!(stats(&node)["never-started"], 1);
 }
 
 /// [restart-told]
