@@ -64,8 +64,12 @@ impl Core {
         let names = [Stream::Stdout, Stream::Stderr].map(|s| file_name(&unit, extension(s)));
         let made = make_files(&**disk, &names, !adoptable);
         if let Err((path, e)) = made {
-            self.store.remove(&unit);
             self.units.remove(&unit);
+            // The record can have replaced that of a held unit, which nothing else names any more.
+            if self.store.remove(&unit) {
+                backend.collect(&unit);
+                backend.forget(&unit);
+            }
             let message = format!("cannot make the output file {path}: {e}");
             return self.fail_on_disk(&unit, &e, message);
         }

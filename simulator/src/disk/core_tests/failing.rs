@@ -58,6 +58,31 @@ fn a_start_that_the_disk_refuses_keeps_no_unit_of_its_name() {
     assert_eq!((disk.files(), life.core.is_late()), (Vec::new(), false));
 }
 
+/// Its record can be written again, its output files cannot.
+#[test]
+fn a_start_without_output_files_keeps_no_unit_of_its_name() {
+    let disk = SimDisk::without_reserves();
+    let mut life = Life::new(&disk, BOOT);
+    life.launch(1);
+    let intent = disk.contents(&record(1)).unwrap().len();
+    life.event(started(1));
+    disk.fail_changes(Some(libc::EIO));
+    life.event(exited(1));
+    life.event(BackendEvent::Empty(unit(1)));
+    life.command(unit(1), UnitCommand::Forget);
+    life.take();
+    disk.fail_changes(None);
+    for output in disk.files().iter().filter(|name| **name != record(1)) {
+        disk.remove(output).unwrap();
+    }
+    disk.set_room(Some(intent as u64));
+    life.launch(1);
+    let (errnum, message) = life.failure();
+    assert!(errnum == libc::ENOSPC && message.contains("output file"), "{message}");
+    assert_eq!(life.asked.collects, [unit(1)]);
+    assert_eq!(disk.files(), Vec::<String>::new());
+}
+
 /// [disk-drains].
 #[test]
 fn a_disk_that_takes_no_records_is_told_once() {
