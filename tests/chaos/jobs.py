@@ -97,6 +97,13 @@ class Job:
         return f"{self.at:7.2f} job {self.number}: {what}"
 
 
+def make_for_all(path):
+    """On the nodes' shared file system a file is root's until it is its user's, and a shell can be
+    killed in between: the job, when it is started again, could not open it."""
+    with open(path, "w", encoding="utf-8"):
+        os.chmod(path, 0o666)
+
+
 class Lines(Job):
     pass
 
@@ -111,6 +118,9 @@ class File(Job):
 
     def options(self, directory):
         return [f"--output={directory}/output"]
+
+    def prepare(self, directory):
+        make_for_all(f"{directory}/output")
 
 
 class Input(Job):
@@ -205,6 +215,7 @@ class Batch(Job):
     prints = False
 
     def prepare(self, directory):
+        make_for_all(f"{directory}/output")
         task = " ".join(self.task(f"{directory}/$number"))
         options = " ".join(self.shell)
         run = f"flux run -N{self.ranks} -n{self.ranks} {options} {task}"
