@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use job_exec_rs::port::Note;
 use job_exec_rs::port::supervisor::{UnitRecord, UnitSpec};
-use job_exec_rs::proto::{BarrierClients, Bequest, EndReason, ExecEvent, Idset, UnitName};
+use job_exec_rs::proto::{
+    BarrierClients, Bequest, EndReason, ExecEvent, Idset, JobUsage, UnitName,
+};
 use job_exec_rs::supervisor::parse_record;
 use serde_json::{Value, json};
 
@@ -25,6 +27,7 @@ type Reader = fn(&Value) -> Result<Value, String>;
 const READERS: &[(&str, Reader)] = &[
     ("event-debug-exception", event),
     ("event-debug-lead", event),
+    ("event-debug-oom", event),
     ("event-debug-status", event),
     ("event-log-bytes", event),
     ("event-log-missing", event),
@@ -46,7 +49,9 @@ const READERS: &[(&str, Reader)] = &[
     ("record-note-end-reason", end_reason),
     ("record-note-made-again", note),
     ("record-note-output-base", note),
+    ("record-note-usage", note),
     ("record-started", fact),
+    ("usage", usage),
 ];
 
 fn event(example: &Value) -> Result<Value, String> {
@@ -54,6 +59,7 @@ fn event(example: &Value) -> Result<Value, String> {
     let has = |key: &str| event.context.contains_key(key);
     let holds = match event.name.as_str() {
         "debug.lead" => event.context.is_empty(),
+        "debug.oom" => event.logged_oom().is_some(),
         "debug.status" => event.raw_status("wait_status").is_some(),
         "debug.exception" => event.logged_exception().is_some_and(|e| e.severity == 0),
         "log" if has("truncated") => {
@@ -148,6 +154,10 @@ fn guest_checkpoint(example: &Value) -> Result<Value, String> {
 fn guest_leaders(example: &Value) -> Result<Value, String> {
     let leaders: u64 = example.to_string().parse().map_err(|e| format!("{e}"))?;
     Ok(json!(leaders))
+}
+
+fn usage(example: &Value) -> Result<Value, String> {
+    Ok(json!(read::<JobUsage>(example)?))
 }
 
 fn read<T: serde::de::DeserializeOwned>(example: &Value) -> Result<T, String> {

@@ -29,6 +29,8 @@ mod reload;
 mod rough;
 #[path = "systemd/silent.rs"]
 mod silent;
+#[path = "systemd/usage.rs"]
+mod usage;
 
 use std::process::Command;
 

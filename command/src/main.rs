@@ -24,6 +24,7 @@ mod status;
 mod story;
 mod table;
 mod units;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -64,6 +65,7 @@ enum Command {
     Status(status::Arguments),
     Uninstall(install::UninstallArguments),
     Units(units::Arguments),
+    Usage(usage::Arguments),
 }
 
 /// From arguments to exit status: 0, or 1 after an error.
@@ -81,6 +83,7 @@ fn main() -> ExitCode {
         Command::Status(arguments) => status::status(&arguments),
         Command::Uninstall(arguments) => install::uninstall(&arguments, &Cli::command()),
         Command::Units(arguments) => units::units(&arguments),
+        Command::Usage(arguments) => usage::usage(&arguments),
     };
     result.unwrap_or_else(|failure| failure.end("job-exec-rs"))
 }

@@ -40,30 +40,9 @@ impl Paint {
     }
 }
 
-/// Bytes, as `ls -h` shows them: `512`, `1.5K`, `20G`.
-pub(super) fn size(bytes: u64) -> String {
-    let units = ["", "K", "M", "G", "T", "P", "E"];
-    let mut step = 0;
-    while step + 1 < units.len() && bytes >> (10 * (step + 1)) > 0 {
-        step += 1;
-    }
-    let whole = bytes >> (10 * step);
-    if step == 0 || whole >= 10 {
-        return format!("{whole}{}", units[step]);
-    }
-    let tenths = (bytes >> (10 * (step - 1))) % 1024 * 10 / 1024;
-    format!("{whole}.{tenths}{}", units[step])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_have_two_or_three_digits_and_a_unit() {
-        let shown = [0, 1023, 1024, 1536, 10 << 20, (3 << 30) + (512 << 20), u64::MAX].map(size);
-        assert_eq!(shown, ["0", "1023", "1.0K", "1.5K", "10M", "3.5G", "15E"]);
-    }
 
     #[test]
     fn text_has_colours_where_they_are_wanted() {

@@ -1,12 +1,14 @@
 //! Tables with columns that the user chooses, as flux-jobs(1) has them.
 
+use std::cmp::Ordering;
 use std::io::Write;
 
 use clap::Args;
+use job_exec_rs::proto::show_size as size;
 use serde_json::Value;
 
 use super::failure::Failure;
-use super::paint::{Colour, Paint, size};
+use super::paint::{Colour, Paint};
 
 #[derive(Args, Debug, Default)]
 pub(super) struct Form {
@@ -19,9 +21,17 @@ pub(super) struct Form {
     /// One JSON object for each line, with sizes in bytes and times in seconds
     #[arg(long, conflicts_with = "format")]
     json: bool,
+    /// In the order of this column; with - before it the largest first
+    #[arg(long, value_name = "COLUMN", allow_hyphen_values = true)]
+    sort: Option<String>,
 }
 
 impl Form {
+    /// The user has chosen nothing: what is no row can be said as well.
+    pub(super) fn is_default(&self) -> bool {
+        self.format.is_none() && !self.no_header && !self.json
+    }
+
     /// Shows a row for each object.
     ///
     /// # Errors
@@ -32,6 +42,7 @@ impl Form {
         (names, format): (&[&str], &str),
         out: &mut impl Write,
     ) -> Result<(), Failure> {
+        let rows = &self.sorted(rows, names)?;
         if self.json {
             return rows.iter().try_for_each(|row| writeln!(out, "{row}")).map_err(Failure::new);
         }
@@ -46,6 +57,36 @@ impl Form {
             writeln!(out, "{line}").map_err(Failure::new)?;
         }
         Ok(())
+    }
+}
+
+impl Form {
+    fn sorted(&self, rows: &[Value], names: &[&str]) -> Result<Vec<Value>, Failure> {
+        let mut rows = rows.to_vec();
+        if let Some(order) = &self.sort {
+            let name = order.strip_prefix('-').unwrap_or(order);
+            if !names.contains(&name) {
+                let all = names.join(", ");
+                return Err(Failure(format!(
+                    "--sort={order}: no column '{name}', there are {all}"
+                )));
+            }
+            rows.sort_by(|a, b| compare(&a[name], &b[name]));
+            if name != order {
+                rows.reverse();
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// Numbers by their size, all else as text. What has no value comes first.
+fn compare(a: &Value, b: &Value) -> Ordering {
+    match (a.as_f64(), b.as_f64()) {
+        (Some(a), Some(b)) => a.total_cmp(&b),
+        (Some(_), None) => Ordering::Greater,
+        (None, Some(_)) => Ordering::Less,
+        (None, None) => a.as_str().cmp(&b.as_str()),
     }
 }
 
@@ -97,10 +138,22 @@ fn line(columns: &[Column], value: impl Fn(&str) -> String) -> String {
     line.trim_end().to_string()
 }
 
+/// Seconds, for people: `12.3s`, `1:02:33`.
+pub(super) fn show_time(seconds: f64) -> String {
+    if seconds < 60.0 {
+        return format!("{seconds:.1}s");
+    }
+    let whole = seconds as u64;
+    format!("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
+}
+
 fn shown(name: &str, value: &Value) -> String {
     match (name, value) {
         (_, Value::Null) => "-".to_string(),
-        ("memory", bytes) => bytes.as_u64().map_or_else(|| bytes.to_string(), size),
+        ("limit" | "memory" | "peak" | "read" | "written", bytes) => {
+            bytes.as_u64().map_or_else(|| bytes.to_string(), size)
+        }
+        ("cpu" | "system" | "user", seconds) => show_time(seconds.as_f64().unwrap_or_default()),
         ("runs_for" | "time_left", seconds) => {
             format!("{:.0}s", seconds.as_f64().unwrap_or_default())
         }
@@ -133,6 +186,26 @@ mod tests {
         assert_eq!(table(&chosen), "UNIT|RANK\n-|3\n");
         let json = table(&Form { json: true, ..plain() });
         assert!(json.contains("\"memory\":1572864"), "{json}");
+    }
+
+    #[test]
+    fn rows_are_sorted_by_the_column_that_is_named() {
+        let rows = [json!({ "rank": 10 }), json!({ "rank": 9 }), json!({})];
+        let sorted = |by: &str| {
+            let form = Form { sort: Some(by.to_string()), ..Form::default() };
+            form.sorted(&rows, &NAMES)
+                .map(|rows| rows.iter().map(|row| row["rank"].as_u64()).collect())
+        };
+        assert_eq!(sorted("rank").expect("sorted"), [None, Some(9), Some(10)]);
+        let reversed: Vec<Option<u64>> = sorted("-rank").expect("sorted");
+        assert_eq!(reversed, [Some(10), Some(9), None]);
+        assert!(sorted("rnak").expect_err("no column").to_string().contains("rnak"));
+    }
+
+    #[test]
+    fn times_are_read_at_a_glance() {
+        let shown = [0.04, 59.9, 61.0, 3753.0, 90_000.0].map(show_time);
+        assert_eq!(shown, ["0.0s", "59.9s", "0:01:01", "1:02:33", "25:00:00"]);
     }
 
     #[test]

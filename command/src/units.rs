@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use job_exec_rs::proto::{Idset, JobId};
+use job_exec_rs::adapter::systemd::counted;
+use job_exec_rs::proto::{Idset, JobId, SliceName};
 use serde_json::{Value, json};
 
 use super::broker::Broker;
@@ -16,9 +18,26 @@ use super::reach::Reach;
 use super::stats::{self, Unit};
 use super::table::Form;
 
-const COLUMNS: [&str; 10] =
-    ["jobid", "rank", "host", "stage", "unit", "state", "pid", "processes", "memory", "since"];
-const FORMAT: &str = "{jobid:<14} {rank:>5} {host:<12} {stage:<7} {state:<10} {pid:>8} {processes:>9} {memory:>7} {unit}";
+const COLUMNS: [&str; 17] = [
+    "jobid",
+    "rank",
+    "host",
+    "stage",
+    "unit",
+    "state",
+    "pid",
+    "processes",
+    "memory",
+    "peak",
+    "cpu",
+    "user",
+    "system",
+    "read",
+    "written",
+    "oom",
+    "since",
+];
+const FORMAT: &str = "{jobid:<14} {rank:>5} {host:<12} {stage:<7} {state:<10} {pid:>8} {processes:>9} {memory:>7} {peak:>7} {cpu:>8} {oom:>3} {unit}";
 
 /// What systemd is asked of each unit.
 const PROPERTIES: &str =
@@ -31,12 +50,13 @@ const PROPERTIES: &str =
 /// status is 1 if a rank has not answered.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Columns: jobid rank host stage unit state pid processes memory since
+Columns: jobid rank host stage unit state pid processes memory peak cpu user system read written oom since
 
 Examples:
   job-exec-rs units                            of this node
   job-exec-rs units --all f2XyZ                of one job, on all nodes
-  job-exec-rs units --all -no '{rank} {unit}'  two columns, and no header")]
+  job-exec-rs units --all -no '{rank} {unit}'  two columns, and no header
+  watch -n 5 job-exec-rs units --all --sort=-cpu   what uses most")]
 pub(super) struct Arguments {
     /// This job's alone
     #[arg(value_name = "JOBID")]
@@ -99,6 +119,10 @@ fn rows(broker: &Broker, rank: u32, stats: &Value, job: Option<JobId>) -> Vec<Va
         let told = told.get(&unit.unit);
         let text = |name: &str| told.and_then(|told| told.get(name)).filter(|text| is_set(text));
         let number = |name: &str| text(name)?.parse::<u64>().ok();
+        let used =
+            text("ControlGroup").and_then(|group| counted(slice(group)?)).unwrap_or_default();
+        let seconds = |us: Option<u64>| us.map(|us| us as f64 / 1e6);
+        let cpu = used.user.map(|user| user.saturating_add(used.system.unwrap_or(0)));
         json!({
             "jobid": unit.job,
             "rank": rank,
@@ -109,16 +133,34 @@ fn rows(broker: &Broker, rank: u32, stats: &Value, job: Option<JobId>) -> Vec<Va
             "pid": unit.pid.or_else(|| number("MainPID")),
             "processes": text("ControlGroup").and_then(|group| processes(group)),
             "memory": number("MemoryCurrent"),
+            "peak": used.memory,
+            "cpu": seconds(cpu),
+            "user": seconds(used.user),
+            "system": seconds(used.system),
+            "read": used.read,
+            "written": used.written,
+            "oom": used.oom_kills,
             "since": text("ActiveEnterTimestamp"),
         })
     };
     units.iter().map(row).collect()
 }
 
+/// Where a cgroup is.
+fn directory(group: &str) -> PathBuf {
+    Path::new("/sys/fs/cgroup").join(group.trim_start_matches('/'))
+}
+
 /// How many a cgroup has.
 fn processes(group: &str) -> Option<usize> {
-    let file = format!("/sys/fs/cgroup/{}/cgroup.procs", group.trim_start_matches('/'));
+    let file = directory(group).join("cgroup.procs");
     Some(std::fs::read_to_string(file).ok()?.lines().count())
+}
+
+/// Where a unit's own slice is, if it has one.
+fn slice(group: &str) -> Option<PathBuf> {
+    let (slice, _) = group.rsplit_once('/')?;
+    SliceName::parse(slice.rsplit('/').next()?).map(|_| directory(slice))
 }
 
 /// systemctl(1) writes so what it does not know.
@@ -157,5 +199,13 @@ mod tests {
         let told = properties("Id=a.service\nMainPID=3\n\nId=b.service\nMemoryCurrent=[not set]\n");
         assert_eq!(told["a.service"]["MainPID"], "3");
         assert!(!is_set(&told["b.service"]["MemoryCurrent"]));
+    }
+
+    #[test]
+    fn only_a_slice_of_its_own_counts_for_a_unit() {
+        let unit = "shell-3-f8-0123abcd.service";
+        let own = slice(&format!("/m/app.slice/app-shell_3_f8_0123abcd_01234567.slice/{unit}"));
+        assert!(own.is_some_and(|path| path.ends_with("app-shell_3_f8_0123abcd_01234567.slice")));
+        assert_eq!(slice(&format!("/m/app.slice/{unit}")), None);
     }
 }

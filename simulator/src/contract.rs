@@ -31,7 +31,8 @@ impl Rank {
     fn new() -> Self {
         let (disk, mut systemd) = (SimDisk::default(), SimSystemd::default());
         let connection = systemd.connect().expect("systemd is there");
-        let supervisor = Supervisor::new(&disk, 0, BrokerRank(0), connection).expect("a disk");
+        let supervisor =
+            Supervisor::new(&disk, 0, BrokerRank(0), connection, systemd.slices()).expect("a disk");
         let events = VecDeque::new();
         let mut rank = Self { disk, systemd, connection, supervisor, events };
         while rank.step() {}

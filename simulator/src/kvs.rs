@@ -90,7 +90,7 @@ impl Kvs {
                 self.primary.moved.remove(&id);
                 KvsResult::Linked(Ok(()))
             }
-            KvsOp::Move => self.graft(self.roots(&[id])),
+            KvsOp::Move { .. } => self.graft(self.roots(&[id])),
             KvsOp::Open { .. } => KvsResult::Opened(Ok(self.open(id))),
             KvsOp::Recommit(bequest) => {
                 let result = self.recommit(id, &bequest);

@@ -9,7 +9,7 @@ use job_exec_rs::config::{self, Config};
 use job_exec_rs::machine::{Effects, Event, Facts, Node};
 use job_exec_rs::port::disk::Disk;
 use job_exec_rs::port::supervisor::{Limits, Method, Started, SupervisorEvent, UnitSpec};
-use job_exec_rs::proto::{BrokerRank, InstanceId, UnitName};
+use job_exec_rs::proto::{BrokerRank, InstanceId, UnitName, Usage};
 use job_exec_rs::supervisor::tracker::{News, Tracker};
 use job_exec_rs::supervisor::{Backend, Core, OutputPaths, PulseWatch};
 
@@ -18,7 +18,7 @@ use super::held_up::HeldUp;
 use super::request::Life;
 use super::script::Script;
 use super::shell::Shell;
-use super::systemd::SimSystemd;
+use super::systemd::{SimSystemd, Slices};
 
 /// User id of the instance's owner.
 pub(super) const OWNER: u32 = 1;
@@ -42,6 +42,8 @@ pub(super) struct TrackerBackend {
     pub(super) specs: BTreeMap<UnitName, UnitSpec>,
     /// Signals that were asked for, as the adapter keeps them.
     killed: BTreeSet<(UnitName, i32)>,
+    /// What the kernel has counted, as the adapter reads it.
+    slices: Slices,
 }
 
 impl Supervisor {
@@ -51,6 +53,7 @@ impl Supervisor {
         boot: u32,
         rank: BrokerRank,
         connection: u64,
+        slices: &Slices,
     ) -> io::Result<Self> {
         let events: Arc<Mutex<Vec<SupervisorEvent>>> = Arc::default();
         let sink = Arc::clone(&events);
@@ -67,6 +70,7 @@ impl Supervisor {
                 tracker: Tracker::new(limits, exec_failure),
                 specs: BTreeMap::new(),
                 killed: BTreeSet::new(),
+                slices: slices.clone(),
             },
             connection: Some(connection),
             events,
@@ -124,6 +128,14 @@ impl Backend for TrackerBackend {
         self.specs.remove(unit);
         self.killed.retain(|(killed, _)| killed != unit);
         self.tracker.forget(unit);
+    }
+
+    fn usage(&mut self, spec: &UnitSpec) -> Option<Usage> {
+        self.slices.usage(spec)
+    }
+
+    fn drop_usage(&mut self, unit: &UnitName) {
+        self.tracker.drop_usage(unit);
     }
 
     fn spare(&mut self, unit: &UnitName) {

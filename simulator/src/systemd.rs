@@ -21,8 +21,10 @@
 //!   unit, not with an error.
 //! - A connection gets signals that match its rules, and only while it is subscribed. Subscriptions
 //!   end with the process of systemd, match rules with that of the bus.
+//! - A slice stays until it is stopped, and is stopped with the unit in it.
 //! - systemd learns what happened to processes while it was away when it is back.
 
+mod slices;
 mod unit;
 
 #[cfg(test)]
@@ -36,7 +38,10 @@ use std::time::Duration;
 use job_exec_rs::port::supervisor::UnitSpec;
 use job_exec_rs::proto::{UnitName, WaitStatus};
 use job_exec_rs::supervisor::tracker::{Active, Ask, Call, CallAnswer, Changes, News, Refusal};
+use slices::{Slice, slice_of};
 use unit::Unit;
+
+pub(crate) use slices::Slices;
 
 /// Something that systemd does later: the world decides when.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -108,6 +113,7 @@ impl Connection {
 pub(super) struct SimSystemd {
     away: bool,
     units: BTreeMap<UnitName, Unit>,
+    slices: Slices,
     connections: BTreeMap<u64, Connection>,
     /// Connections that wait until a unit's cgroup is empty.
     waits: BTreeSet<(u64, UnitName)>,
@@ -157,6 +163,7 @@ impl SimSystemd {
     /// Takes the news, each with the connection that it is for. [`News::Emptied`] comes from the
     /// kernel, not over the bus. So its client gets it even if the connection is gone.
     pub(super) fn take_news(&mut self) -> Vec<(u64, News)> {
+        self.count_processes();
         std::mem::take(&mut self.news)
     }
 
@@ -269,6 +276,7 @@ impl SimSystemd {
                 | Call::Reset(_)
                 | Call::Service(_)
                 | Call::Stop(_)
+                | Call::StopSlice(_)
                 | Call::Unit(_)
         );
         let answer = match self.refusals {
@@ -291,6 +299,7 @@ impl SimSystemd {
             (Call::Reset(unit), _) => self.reset(unit),
             (Call::Start(_), Some(spec)) => self.start(spec),
             (Call::Stop(unit), _) => self.stop(unit),
+            (Call::StopSlice(slice), _) => self.stop_slice(slice),
             _ => {}
         }
     }
@@ -303,7 +312,9 @@ impl SimSystemd {
                 Ok(CallAnswer::ControlGroup(group))
             }
             Call::List => {
-                Ok(CallAnswer::Listed(self.units.keys().map(ToString::to_string).collect()))
+                let slices = self.slices.lock();
+                let all = self.units.keys().map(ToString::to_string).chain(slices.keys().cloned());
+                Ok(CallAnswer::Listed(all.collect()))
             }
             Call::Main { unit, .. } | Call::Service(unit) | Call::Unit(unit) => {
                 let all = known.map_or_else(stub, |known| known.properties(unit));
@@ -319,9 +330,15 @@ impl SimSystemd {
             Call::Kill { all, .. } if !known.is_some_and(|known| known.can_get_signal(*all)) => {
                 refuse("org.freedesktop.systemd1.NoSuchProcess")
             }
-            Call::Kill { .. } | Call::Ping | Call::Reset(_) | Call::Start(_) | Call::Stop(_) => {
-                Ok(CallAnswer::Done)
+            Call::StopSlice(slice) if !self.slices.lock().contains_key(slice) => {
+                refuse(Refusal::NO_SUCH_UNIT)
             }
+            Call::Kill { .. }
+            | Call::Ping
+            | Call::Reset(_)
+            | Call::Start(_)
+            | Call::Stop(_)
+            | Call::StopSlice(_) => Ok(CallAnswer::Done),
             // They have been answered before this.
             Call::Guard { .. }
             | Call::IsEmpty { .. }
@@ -393,7 +410,10 @@ impl SimSystemd {
     /// The node is rebooted. Only the counts of executions and numbers are kept.
     pub(super) fn reboot(&mut self) {
         let executions = std::mem::take(&mut self.executions);
-        *self = Self { slow: self.slow, executions, number: self.number, ..Self::default() };
+        self.slices.lock().clear();
+        let slices = self.slices.clone();
+        *self =
+            Self { slow: self.slow, executions, slices, number: self.number, ..Self::default() };
     }
 
     fn next_number(&mut self) -> u64 {

@@ -156,6 +156,8 @@ keys! {
     /// `exec.state-directory`: where each rank keeps records and output, an absolute path.
     "state-directory" state_directory: Option<String> = None, some(absolute_path),
         [Argument, AtLoad, Ours], "state_directory" plain;
+    /// `exec.usage`: what jobs use is measured.
+    "usage" usage: bool = true, flag, [Ours], "usage" plain;
     /// `exec.keep-jobs`: a stop of an instance that comes back leaves its jobs running.
     "keep-jobs" keep_jobs: bool = true, flag, [Ours];
     /// `exec.perilog`: this service runs prologs and epilogs. Read last, because `imp` is part of it.

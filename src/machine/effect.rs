@@ -11,7 +11,7 @@ use crate::port::supervisor::UnitCommand;
 use crate::proto::peer::{KnownRequest, LeadReply, Question, Reports, StreamEnd, Version};
 use crate::proto::{
     Bequest, BrokerRank, DegradedNodes, Exception, ExecEvent, Idset, JobDigest, JobEvent, JobId,
-    Response, ShellRank, UnitName,
+    JobUsage, Response, ShellRank, UnitName,
 };
 
 /// Importance of a log line. The adapter maps it to a level of syslog.
@@ -47,7 +47,10 @@ pub enum KvsOp {
     Link,
     /// Graft the guest namespace over the symlink in the primary namespace, and remove it. Answered
     /// when the graft is done.
-    Move,
+    Move {
+        /// What the job has used, to be put beside it in the same commit.
+        usage: Option<Box<JobUsage>>,
+    },
     /// Find the guest namespace of a job that may have run before, and read its exec eventlog. A
     /// namespace that has died with rank 0's broker is made again, from its last checkpoint or else
     /// empty.

@@ -186,5 +186,7 @@ inputs! {
         Supervisor(Unit(unit, UnitEvent::Stopping)) => Some(unit.job());
     Unreadable "unreadable" []
         Supervisor(SupervisorEvent::Unreadable { unit, .. }) => Some(unit.job());
+    Usage "usage" [Agent Script]
+        Supervisor(Unit(unit, UnitEvent::Usage(_))) => Some(unit.job());
     Unusable "unusable" [] Supervisor(SupervisorEvent::Unusable { .. }) => None;
 }

@@ -55,6 +55,7 @@ mod status;
 mod testexec;
 mod timer;
 mod tolerance;
+mod usage;
 
 /// How long a job's last events wait for `done`, in seconds.
 const FLUSH_PAUSE: f64 = 0.05;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::proto::{BarrierClients, Bequest, EndReason, Idset, Json, Stream};
+use crate::proto::{BarrierClients, Bequest, EndReason, Idset, Json, Stream, Usage};
 
 const ENTERED: &str = "barrier-entered";
 const CLIENTS: &str = "barrier-clients";
@@ -17,6 +17,7 @@ const GIVEN_BACK: &str = "given-back";
 pub(super) const MADE_AGAIN: &str = "made-again";
 const STDOUT_BASE: &str = "stdout-base";
 const STDERR_BASE: &str = "stderr-base";
+const USAGE: &str = "usage";
 const COMMITS: &str = "commits-";
 
 /// A fact about a shell that must be there after a restart. A later one of the same key replaces
@@ -52,6 +53,8 @@ pub enum Note {
         /// Bytes from the stream's beginning.
         offset: u64,
     },
+    /// What the unit's processes have used. None of them is left.
+    Usage(Box<Usage>),
 }
 
 impl Note {
@@ -69,6 +72,7 @@ impl Note {
             Self::MadeAgain { .. } => MADE_AGAIN.to_string(),
             Self::OutputBase { stream: Stream::Stdout, .. } => STDOUT_BASE.to_string(),
             Self::OutputBase { stream: Stream::Stderr, .. } => STDERR_BASE.to_string(),
+            Self::Usage(_) => USAGE.to_string(),
         }
     }
 
@@ -84,6 +88,7 @@ impl Note {
             Self::GivenBack => Json::of(&true),
             Self::MadeAgain { output_lost } => json!({ "output-lost": output_lost }).into(),
             Self::OutputBase { offset, .. } => Json::of(offset),
+            Self::Usage(usage) => Json::of(usage),
         }
     }
 
@@ -113,6 +118,7 @@ impl Note {
                 let stream = if key == STDOUT_BASE { Stream::Stdout } else { Stream::Stderr };
                 value.read().map(|offset| Self::OutputBase { stream, offset })
             }
+            USAGE => value.read().map(Self::Usage),
             _ => None,
         }
     }
@@ -140,6 +146,7 @@ mod tests {
             Note::MadeAgain { output_lost: true },
             Note::OutputBase { stream: Stream::Stderr, offset: 7 },
             Note::OutputBase { stream: Stream::Stdout, offset: u64::MAX },
+            Note::Usage(Box::new(Usage { memory: Some(1 << 40), ..Usage::default() })),
         ];
         let kept = notes.iter().map(|note| (note.key(), note.value())).collect();
         assert_eq!(Note::all(&kept).collect::<Vec<_>>(), notes);
@@ -154,6 +161,7 @@ mod tests {
                 ("degraded", json!(1)),
                 ("end-reason", json!({ "note": "without a type" })),
                 ("given-back", json!("yes")),
+                ("usage", json!("much")),
                 ("of-a-later-release", json!({})),
             ]
             .map(|(key, value)| (key.to_string(), value.into())),

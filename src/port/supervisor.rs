@@ -22,7 +22,7 @@ use super::Note;
 use super::note::MADE_AGAIN;
 use crate::proto::{
     BrokerRank, EndReason, ExecMethod, JobDigest, JobId, Json, Mute, ResourceSet, Scripts, Stream,
-    UnitName, WaitStatus, WallTime,
+    UnitName, Usage, WaitStatus, WallTime,
 };
 
 /// Why a shell is lost whose node has booted since it was started.
@@ -110,19 +110,27 @@ pub struct UnitSpec {
     /// start it.
     #[serde(skip)]
     pub resources: Option<ResourceSet>,
+    /// The unit is in a slice of its own, which keeps what its processes have used (`exec.usage`).
+    #[serde(default)]
+    pub measured: bool,
     /// When the processes that a shell has left behind are stopped: the time between SIGTERM and
     /// SIGKILL. `None`: no SIGKILL.
     pub stop_timeout: Option<Duration>,
 }
 
 impl UnitSpec {
+    /// The slice in which the unit has one of its own: systemd's for programs of users, unless another
+    /// is configured.
+    pub fn parent_slice(&self) -> &str {
+        self.properties.get("Slice").map_or("app.slice", String::as_str)
+    }
+
     /// A specification that has only what the unit's name and the job's digest say.
     pub fn bare(unit: UnitName, digest: JobDigest) -> Self {
         Self {
             job: unit.job(),
             rank: unit.rank(),
             multiuser: unit.is_multiuser(),
-            unit,
             digest,
             userid: USERID_UNKNOWN,
             size: 0,
@@ -138,7 +146,9 @@ impl UnitSpec {
             working_directory: None,
             properties: BTreeMap::new(),
             resources: None,
+            measured: !unit.is_script(),
             stop_timeout: None,
+            unit,
         }
     }
 }
@@ -179,6 +189,14 @@ impl UnitRecord {
         Self { spec, boot_id, started, exited, gone: false, left: false, notes }
     }
 
+    /// What the unit's processes have used, if that is known.
+    pub fn usage(&self) -> Option<Box<Usage>> {
+        Note::all(&self.notes).find_map(|note| match note {
+            Note::Usage(usage) => Some(usage),
+            _ => None,
+        })
+    }
+
     /// The unit was seen running, or something in the record comes from its processes: a disk that failed
     /// can have taken the one without the other.
     pub fn has_run(&self) -> bool {
@@ -192,7 +210,8 @@ impl UnitRecord {
             | Note::EndReason(_)
             | Note::GivenBack
             | Note::MadeAgain { .. }
-            | Note::OutputBase { .. } => false,
+            | Note::OutputBase { .. }
+            | Note::Usage(_) => false,
         };
         self.started.is_some() || Note::all(&self.notes).any(is_of_shell)
     }
@@ -399,6 +418,9 @@ pub enum UnitEvent {
     /// Only under the IMP: the shell has ended, and the IMP waits for the processes that the shell
     /// has left behind. Reported once in each life of the module.
     Stopping,
+    /// What the unit's processes have used, if that is known. It is on disk. Reported just before
+    /// `Exited` if no process is left then, else just before `Gone`.
+    Usage(Box<Usage>),
 }
 
 impl UnitEvent {
@@ -421,7 +443,8 @@ impl UnitEvent {
             | Note::EndReason(_)
             | Note::GivenBack
             | Note::MadeAgain { .. }
-            | Note::OutputBase { .. } => None,
+            | Note::OutputBase { .. }
+            | Note::Usage(_) => None,
         }
     }
 }

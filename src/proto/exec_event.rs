@@ -84,6 +84,18 @@ impl ExecEvent {
         Exception::deserialize(context).ok()
     }
 
+    /// `debug.oom`: an exception has said that memory was short on these ranks. A later leader does not
+    /// say it again.
+    pub fn oom(timestamp: WallTime, ranks: &Idset) -> Self {
+        Self::new(timestamp, "debug.oom", json!({ "ranks": ranks.to_string() }))
+    }
+
+    /// The ranks of such an event.
+    pub fn logged_oom(&self) -> Option<Idset> {
+        let ranks = (self.name == "debug.oom").then_some(self.context.get("ranks")?)?;
+        ranks.as_str()?.parse().ok()
+    }
+
     /// `debug.status`: the largest status of the shells that have ended, when ranks are released. A
     /// later leader may not be able to ask those ranks.
     pub fn status(timestamp: WallTime, status: WaitStatus) -> Self {

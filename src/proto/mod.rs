@@ -29,6 +29,7 @@ mod start;
 mod stream;
 mod testexec;
 mod unit_name;
+mod usage;
 mod wait_status;
 mod wall_time;
 
@@ -55,11 +56,12 @@ pub use scripts::{
     DegradedNode, PERILOG_PLUGIN, PerilogRelease, Place, ScriptFailure, ScriptStop, Scripts,
 };
 pub use signal::{Signal, SignalError};
-pub use size::parse_size;
+pub use size::{parse_size, show_size};
 pub use start::{JobException, StartError, StartRequest};
 pub use stream::Stream;
 pub use testexec::TestExec;
-pub use unit_name::{InstanceId, Stage, UnitName, UnitNameError, job_of_unit};
+pub use unit_name::{InstanceId, SliceName, Stage, UnitName, UnitNameError, job_of_unit};
+pub use usage::{JobUsage, Usage};
 pub use wait_status::WaitStatus;
 pub use wall_time::WallTime;
 

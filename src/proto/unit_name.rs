@@ -176,6 +176,52 @@ impl FromStr for UnitName {
     }
 }
 
+/// The slice that a shell's unit has for itself: `PARENT-[imp_]shell_RANK_JOBID_INSTANCE_DIGEST.slice`.
+/// A dash in the name of a slice is a level, so there is one only behind the parent. The digest is the
+/// beginning of the job's: a unit's name can be used again, and the counters are not the next job's.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct SliceName {
+    unit: UnitName,
+    digest: String,
+}
+
+impl SliceName {
+    /// Digits of the digest.
+    const DIGITS: usize = 8;
+
+    /// The slice of this unit of the job with this digest.
+    pub fn new(unit: &UnitName, digest: &str) -> Self {
+        let digest = digest.chars().filter(char::is_ascii_hexdigit).take(Self::DIGITS);
+        Self { unit: unit.clone(), digest: digest.collect() }
+    }
+
+    /// Whose it is.
+    pub fn unit(&self) -> &UnitName {
+        &self.unit
+    }
+
+    /// Its name below the slice `parent`; `-.slice` is the root.
+    pub fn under(&self, parent: &str) -> String {
+        let parent = parent.strip_suffix(".slice").unwrap_or(parent).trim_matches('-');
+        let dash = if parent.is_empty() { "" } else { "-" };
+        format!("{parent}{dash}{}_{}.slice", self.unit.stem().replace('-', "_"), self.digest)
+    }
+
+    /// The slice with this name, below any parent.
+    pub fn parse(name: &str) -> Option<Self> {
+        let last = name.strip_suffix(".slice")?.rsplit('-').next()?;
+        let (stem, digest) = last.rsplit_once('_')?;
+        let unit = format!("{}.service", stem.replace('_', "-")).parse().ok()?;
+        Some(Self { unit, digest: digest.to_string() })
+    }
+
+    /// A glob for `ListUnitsByPatterns` that matches the slices of this rank's units of this
+    /// instance, and may match others.
+    pub fn pattern(rank: BrokerRank, instance: &InstanceId) -> String {
+        format!("*_{rank}_f*_{instance}_*.slice")
+    }
+}
+
 /// The job whose shell runs in a unit of this name, or whose prolog or epilog. flux-core's names have
 /// no instance.
 pub fn job_of_unit(name: &str) -> Option<JobId> {
@@ -251,5 +297,24 @@ mod tests {
         ] {
             assert!(other.parse::<UnitName>().is_err(), "{other}");
         }
+    }
+
+    #[test]
+    fn a_slice_has_the_name_of_its_unit_below_its_parent() {
+        let unit = UnitName::new(true, BrokerRank(3), JobId(7), InstanceId::new("/a", 1));
+        let slice = SliceName::new(&unit, "0123456789abcdef");
+        let name = slice.under("app.slice");
+        assert!(name.starts_with("app-imp_shell_3_f8_"), "{name}");
+        assert!(name.ends_with("_01234567.slice"), "{name}");
+        for parent in ["app.slice", "a-b.slice", "-.slice"] {
+            assert_eq!(SliceName::parse(&slice.under(parent)), Some(slice.clone()), "{parent}");
+        }
+        assert!(!slice.under("-.slice").starts_with('-'));
+        for other in
+            ["app.slice", "app-shell_0_f1.slice", "app-imp_shell_3_f8_x_0.slice", "a.service"]
+        {
+            assert_eq!(SliceName::parse(other), None, "{other}");
+        }
+        assert_ne!(slice, SliceName::new(&unit, "89abcdef"));
     }
 }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::PathBuf;
 
 use crate::port::supervisor::{Method, Started, UnitSpec};
-use crate::proto::{JobDigest, UnitName, WaitStatus};
+use crate::proto::{JobDigest, UnitName, Usage, WaitStatus};
 
 /// Where a unit's output goes: to files, because they outlive this process, and because no slow
 /// reader can stall the writer.
@@ -53,6 +53,13 @@ pub trait Backend {
 
     /// Report nothing more about this unit. Its removal goes on.
     fn forget(&mut self, unit: &UnitName);
+
+    /// What the processes of a unit have used, if none of them is left. `None` also if it is not
+    /// known.
+    fn usage(&mut self, spec: &UnitSpec) -> Option<Usage>;
+
+    /// Nobody asks for the usage of a unit any more, because its record has it, or goes.
+    fn drop_usage(&mut self, unit: &UnitName);
 
     /// Leave this unit alone: there is a record of it that only a later release can read. Comes
     /// before anything that the backend finds.

@@ -225,7 +225,7 @@ impl Core {
             BackendEvent::Empty(unit) => {
                 // Else it was removed because it was listed behind its end.
                 if self.look_up(&unit, "end").is_some_and(|known| known.removal == Removal::Asked) {
-                    self.set_empty(&unit);
+                    self.set_empty(&unit, backend);
                 }
             }
             BackendEvent::Exists(unit) => self.handle_exists(&unit, backend),
@@ -248,7 +248,7 @@ impl Core {
                     (self.sink)(UnitEvent::Stopping.of(&unit));
                 }
             }
-            BackendEvent::Replaced(unit) => self.handle_replaced(&unit),
+            BackendEvent::Replaced(unit) => self.handle_replaced(&unit, backend),
             BackendEvent::Started { unit, started } => self.handle_started(&unit, started, backend),
             BackendEvent::Unrecorded(found) => self.handle_unrecorded(*found, backend),
         }
@@ -277,14 +277,19 @@ impl Core {
 
     fn handle_exited(&mut self, unit: &UnitName, status: WaitStatus, backend: &mut impl Backend) {
         if self.units.get(unit).is_some_and(|known| known.program == Program::Running) {
-            self.set_exited(unit, status);
+            self.set_exited(unit, status, backend);
             // The agent will order it, too. Until then the job's end would wait for two threads.
             self.collect(unit, backend);
         }
     }
 
     /// Whoever hears of an end has heard of the start.
-    fn set_ended_unseen(&mut self, unit: &UnitName, status: WaitStatus) {
+    fn set_ended_unseen(
+        &mut self,
+        unit: &UnitName,
+        status: WaitStatus,
+        backend: &mut impl Backend,
+    ) {
         let Some(known) = self.units.get(unit) else { return };
         let (program, started) = (known.program, known.record.started.clone());
         if program != Program::Running {
@@ -295,10 +300,10 @@ impl Core {
             }
             (self.sink)(UnitEvent::Started { pid }.of(unit));
         }
-        self.set_exited(unit, status);
+        self.set_exited(unit, status, backend);
     }
 
-    fn set_exited(&mut self, unit: &UnitName, status: WaitStatus) {
+    fn set_exited(&mut self, unit: &UnitName, status: WaitStatus, backend: &mut impl Backend) {
         let Some(known) = self.units.get_mut(unit) else { return };
         // Output that was written before the exit is reported before it. A full window does not
         // delay the exit.
@@ -307,6 +312,7 @@ impl Core {
         if known.record.exited != Some(status) {
             self.record_fact(unit, Fact::Exited(status));
         }
+        self.measure(unit, backend);
         (self.sink)(UnitEvent::Exited { status }.of(unit));
     }
 
@@ -352,18 +358,18 @@ impl Core {
         let Some(known) = self.look_up(unit, "absence") else { return };
         let (program, removal) = (known.program, known.removal);
         if !matches!(program, Program::Finding | Program::Running | Program::Starting) {
-            return self.lose(unit, why);
+            return self.lose(unit, why, backend);
         }
         if let Some(status) = end::read(&**self.store.disk(), unit) {
-            self.set_ended_unseen(unit, status);
+            self.set_ended_unseen(unit, status, backend);
         } else if program == Program::Starting && unit.is_multiuser() && removal == Removal::No {
             return self.start_again(unit, backend);
         }
-        self.lose(unit, why);
+        self.lose(unit, why, backend);
     }
 
     /// Nothing of it is left.
-    fn lose(&mut self, unit: &UnitName, why: &str) {
+    fn lose(&mut self, unit: &UnitName, why: &str, backend: &mut impl Backend) {
         let Some(known) = self.look_up(unit, "absence") else { return };
         let (program, is_asked) = (known.program, known.removal == Removal::Asked);
         let may_have_started = known.record.has_run() || known.record.is_made_again();
@@ -373,7 +379,7 @@ impl Core {
             Program::Exited | Program::Lost | Program::NotStarted => {}
         }
         if is_asked {
-            self.set_empty(unit);
+            self.set_empty(unit, backend);
         }
     }
 
@@ -396,7 +402,7 @@ impl Core {
         }
     }
 
-    fn handle_replaced(&mut self, unit: &UnitName) {
+    fn handle_replaced(&mut self, unit: &UnitName, backend: &mut impl Backend) {
         let Some(known) = self.look_up(unit, "replacement") else { return };
         let waiting = matches!(known.program, Program::Finding | Program::Starting);
         if waiting && known.record.started.is_none() {
@@ -404,7 +410,7 @@ impl Core {
             return self.handle_failed(unit, Errno::EEXIST as i32, message);
         }
         // What says how a unit of this name ended can be of the other one.
-        self.lose(unit, "a unit of its name is there, but it is not the one started");
+        self.lose(unit, "a unit of its name is there, but it is not the one started", backend);
     }
 
     fn collect(&mut self, unit: &UnitName, backend: &mut impl Backend) {
@@ -415,7 +421,7 @@ impl Core {
         };
         match (known.removal, known.program) {
             (Removal::Asked | Removal::Empty | Removal::Gone, _) => {}
-            (Removal::No, Program::Exited) if known.record.gone => self.set_empty(unit),
+            (Removal::No, Program::Exited) if known.record.gone => self.set_empty(unit, backend),
             (Removal::No, Program::Exited) if known.file.is_late() => {
                 known.removal = Removal::Asked;
                 known.is_held = true;
@@ -429,31 +435,35 @@ impl Core {
             (Removal::No, Program::Finding | Program::Starting) => {
                 known.removal = Removal::Asked;
             }
-            (Removal::No, Program::Lost) => self.set_empty(unit),
+            (Removal::No, Program::Lost) => self.set_empty(unit, backend),
             // `Failed` was the answer already.
             (Removal::No, Program::NotStarted) => {}
         }
     }
 
-    fn set_empty(&mut self, unit: &UnitName) {
+    fn set_empty(&mut self, unit: &UnitName, backend: &mut impl Backend) {
+        self.measure(unit, backend);
         if let Some(known) = self.units.get_mut(unit) {
             known.removal = Removal::Empty;
             self.report_gone_if_done(unit);
+            self.drop_usage(unit, backend);
         }
     }
 
     fn forget(&mut self, unit: &UnitName, backend: &mut impl Backend) {
         if let Some(known) = self.units.remove(unit) {
-            match known.program {
-                Program::Finding | Program::Running | Program::Starting => {
-                    tracing::warn!(%unit, phase = ?known.program, "forgetting a unit that may still run");
-                }
-                Program::Exited | Program::Lost | Program::NotStarted => {}
+            if known.may_run() {
+                tracing::warn!(%unit, phase = ?known.program, "forgetting a unit that may still run");
             }
             // A record that stays without its status needs the unit that has it: a later life would
             // take the unit for lost.
-            if self.store.remove(unit) && known.is_held {
-                backend.collect(unit);
+            if self.store.remove(unit) {
+                if known.is_held {
+                    backend.collect(unit);
+                }
+                if !known.may_run() {
+                    backend.drop_usage(unit);
+                }
             }
         } else {
             self.store.remove(unit);
@@ -490,7 +500,7 @@ impl Core {
     }
 
     /// Write a fact to the unit's record, now or when the disk has space again.
-    fn record_fact(&mut self, unit: &UnitName, fact: Fact) {
+    pub(super) fn record_fact(&mut self, unit: &UnitName, fact: Fact) {
         let Some(known) = self.look_up(unit, "fact") else { return };
         known.file.append(&mut known.record, fact);
         self.note_late(unit);
@@ -526,6 +536,7 @@ impl Core {
             if std::mem::take(&mut known.is_held) {
                 backend.collect(&unit);
             }
+            self.drop_usage(&unit, backend);
             self.note_success();
         }
     }
@@ -535,6 +546,7 @@ impl Core {
         self.write_late(backend);
         for unit in self.store.remove_again() {
             backend.collect(&unit);
+            backend.drop_usage(&unit);
             backend.forget(&unit);
         }
         let Some(unit) = self.late.front() else { return };

@@ -68,6 +68,7 @@ impl Core {
             // The record can have replaced that of a held unit, which nothing else names any more.
             if self.store.remove(&unit) {
                 backend.collect(&unit);
+                backend.drop_usage(&unit);
                 backend.forget(&unit);
             }
             let message = format!("cannot make the output file {path}: {e}");

@@ -26,6 +26,7 @@ mod descriptors;
 mod end;
 mod inotify;
 mod launch;
+mod measure;
 mod outer_job;
 mod output;
 mod output_watch;

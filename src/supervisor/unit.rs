@@ -84,6 +84,11 @@ impl Unit {
         self.record.gone || matches!(self.removal, Removal::Empty | Removal::Gone)
     }
 
+    /// A process of it may be left that nobody has seen end.
+    pub(super) fn may_run(&self) -> bool {
+        matches!(self.program, Program::Finding | Program::Running | Program::Starting)
+    }
+
     /// One of its streams.
     pub(super) fn tail(&mut self, stream: Stream) -> &mut OutputTail {
         match stream {

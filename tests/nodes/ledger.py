@@ -221,6 +221,7 @@ class NodeAccount(Account):
         """No process of a job is ever outside the unit of the outermost job."""
         unit = re.compile(
             r"/user\.slice/user-\d+\.slice/user@\d+\.service/app\.slice/"
+            r"(app-(imp_)?shell_\w+\.slice/)?"
             rf"(imp-)?shell-\d+-f{self.attempt.id[1:]}-\w+\.service(/|$)"
         )
         places = {

@@ -10,6 +10,7 @@ pub use bus::bus;
 use contract::{Program, Subject, WRITTEN};
 pub use gate::{Gate, RUNS_ON};
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc;
@@ -22,7 +23,7 @@ use job_exec_rs::port::supervisor::{
     UnitSpec,
 };
 use job_exec_rs::proto::ExecMethod;
-use job_exec_rs::proto::{BrokerRank, InstanceId, JobId, Stream, UnitName, WaitStatus};
+use job_exec_rs::proto::{BrokerRank, InstanceId, JobId, Stream, UnitName, Usage, WaitStatus};
 
 /// Far longer than anything here takes, so only a hang reaches it.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -37,6 +38,8 @@ pub struct Harness {
     events: mpsc::Receiver<SupervisorEvent>,
     /// Taken from the channel while waiting for something else.
     pending: Vec<SupervisorEvent>,
+    /// What shells have used, as far as it was told.
+    pub usage: RefCell<BTreeMap<UnitName, Usage>>,
 }
 
 /// The unit that an event is about.
@@ -78,7 +81,8 @@ impl Harness {
             let _ = sender.send(event);
         })
         .expect("a thread");
-        Self { config, worker: Some(worker), events, pending: Vec::new() }
+        let usage = RefCell::default();
+        Self { config, worker: Some(worker), events, pending: Vec::new(), usage }
     }
 
     /// Start a worker and wait until it is ready. Returns the records that it found, its method and
@@ -212,10 +216,16 @@ impl Harness {
         self.pending.iter().map(of).sum()
     }
 
+    /// What a shell has used is kept aside: its figures are never the same.
     fn receive(&self, what: &str) -> SupervisorEvent {
-        match self.events.recv_timeout(DEADLINE) {
-            Ok(event) => event,
-            Err(e) => panic!("waiting for {what}: {e}; seen: {:?}", self.pending),
+        loop {
+            match self.events.recv_timeout(DEADLINE) {
+                Ok(SupervisorEvent::Unit(unit, UnitEvent::Usage(usage))) => {
+                    self.usage.borrow_mut().insert(unit, *usage);
+                }
+                Ok(event) => return event,
+                Err(e) => panic!("waiting for {what}: {e}; seen: {:?}", self.pending),
+            }
         }
     }
 

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::finding::{Finding, RANKS, bad, good, note};
 use super::pam::PamSystemd;
 use super::site::{Broker, Imp, Records, Service, Site};
-use crate::paint::size;
 use crate::stats::FLUX_CORES;
+use job_exec_rs::proto::show_size as size;
 
 /// The release of flux-core that this one was tried with (README.md). Packages need the same.
 const TRIED: &str = "0.88.";

@@ -366,6 +366,7 @@ fn happening_of(unit: UnitName, event: &UnitEvent) -> Option<Happening> {
         | UnitEvent::OutputLost { .. }
         | UnitEvent::OutputOverflow { .. }
         | UnitEvent::OutputTruncated { .. }
-        | UnitEvent::Stopping => return None,
+        | UnitEvent::Stopping
+        | UnitEvent::Usage(_) => return None,
     })
 }

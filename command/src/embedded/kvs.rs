@@ -35,7 +35,7 @@ impl Kvs {
             KvsOp::Append { events, .. } => KvsResult::Appended(fault(self.append(id, events))),
             KvsOp::Create { .. } => KvsResult::Created(self.create(id)),
             KvsOp::Link => KvsResult::Linked(fault(self.link(id))),
-            KvsOp::Move => KvsResult::Moved(fault(self.graft(id))),
+            KvsOp::Move { .. } => KvsResult::Moved(fault(self.graft(id))),
             KvsOp::Open { .. } => KvsResult::Opened(self.open(id)),
             // Nobody has commits to leave: no shell here has a connector.
             KvsOp::Recommit(bequest) => {
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(names(found), (vec!["init".into(), "starting".into()], false));
         let done = KvsOp::Append { events: events(&["done"]), run: None };
         kvs.run(ID, &done, Idset::new);
-        assert_eq!(kvs.run(ID, &KvsOp::Move, Idset::new), KvsResult::Moved(Ok(())));
+        assert_eq!(kvs.run(ID, &KvsOp::Move { usage: None }, Idset::new), KvsResult::Moved(Ok(())));
         let (events, moved) = names(kvs.run(ID, &open, Idset::new));
         assert_eq!((events.last().map(String::as_str), moved), (Some("done"), true));
         assert!(!kvs.namespace(ID).exists());

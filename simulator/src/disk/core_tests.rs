@@ -1,5 +1,6 @@
 //! The supervisor's real core on a disk that fails.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use job_exec_rs::port::Note;
@@ -7,7 +8,7 @@ use job_exec_rs::port::supervisor::{
     Limits, Method, StartFailure, Started, SupervisorEvent, UnitCommand, UnitEvent, UnitRecord,
     UnitSpec,
 };
-use job_exec_rs::proto::{BrokerRank, InstanceId, JobId, Stream, UnitName, WaitStatus};
+use job_exec_rs::proto::{BrokerRank, InstanceId, JobId, Stream, UnitName, Usage, WaitStatus};
 use job_exec_rs::supervisor::{Backend, BackendEvent, Core, Grown, OutputPaths, UnrecordedUnit};
 use rand::SeedableRng;
 use serde_json::{Value, json};
@@ -54,6 +55,9 @@ struct Asked {
     collects: Vec<UnitName>,
     holds: Vec<UnitName>,
     spared: Vec<UnitName>,
+    /// What units have used.
+    usage: BTreeMap<UnitName, Usage>,
+    dropped: Vec<UnitName>,
 }
 
 impl Backend for Asked {
@@ -81,6 +85,14 @@ impl Backend for Asked {
     }
 
     fn forget(&mut self, _unit: &UnitName) {}
+
+    fn usage(&mut self, spec: &UnitSpec) -> Option<Usage> {
+        self.usage.get(&spec.unit).cloned()
+    }
+
+    fn drop_usage(&mut self, unit: &UnitName) {
+        self.dropped.push(unit.clone());
+    }
 
     fn spare(&mut self, unit: &UnitName) {
         self.spared.push(unit.clone());
@@ -615,6 +627,7 @@ fn a_fact_after_a_torn_line_that_finds_no_space_leaves_no_other_torn_line() {
 
 mod emptied;
 mod failing;
+mod measured;
 mod swept;
 mod unrecorded;
 mod unseen;

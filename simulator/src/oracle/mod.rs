@@ -22,6 +22,7 @@ mod script_told;
 mod silence_told;
 mod true_status;
 mod unknown_is_not_dead;
+mod usage_kept;
 mod waiting_kept;
 
 use job_exec_rs::proto::{JobId, ReleasedRanks, Response};

@@ -75,6 +75,8 @@ impl World {
             let living = state.shells.iter().filter(|shell| shell.lives());
             seen.extend(living.map(|shell| format!("{} still lives", shell.unit)));
             seen.extend(state.systemd.units().map(|unit| format!("systemd still has {unit}")));
+            let slices = state.systemd.slice_names().into_iter();
+            seen.extend(slices.map(|slice| format!("systemd still has {slice}")));
             let files = state.disk.files().into_iter();
             seen.extend(files.map(|file| format!("{file} is left on the disk of rank {rank}")));
         }

@@ -6,7 +6,7 @@ use job_exec_rs::port::supervisor::UnitSpec;
 use job_exec_rs::proto::{UnitName, WaitStatus};
 use job_exec_rs::supervisor::tracker::{Active, Changes, News};
 
-use super::{Act, Happened, SimSystemd};
+use super::{Act, Happened, SimSystemd, Slice, slice_of};
 
 /// Time after which an alarm goes off again, if systemd was away.
 const PATIENCE_AGAIN: Duration = Duration::from_secs(1);
@@ -313,9 +313,14 @@ impl SimSystemd {
 impl SimSystemd {
     pub(super) fn start(&mut self, spec: &UnitSpec) {
         let unit = spec.unit.clone();
+        let number = self.next_number();
+        if spec.measured {
+            let slice = Slice { memory: Some(number), lives: false };
+            self.slices.lock().insert(slice_of(spec), slice);
+        }
         let known = Unit {
             spec: spec.clone(),
-            invocation_id: format!("{:032x}", self.next_number()),
+            invocation_id: format!("{number:032x}"),
             stage: Stage::Queued,
             was_active: false,
             executed: false,

@@ -503,7 +503,13 @@ impl World {
         let Some(connection) = state.systemd.connect() else { return };
         state.disk.begin_life();
         state.is_other_release = state.next_is_other_release;
-        let supervisor = Supervisor::new(&state.disk, state.boot, BrokerRank(rank), connection);
+        let supervisor = Supervisor::new(
+            &state.disk,
+            state.boot,
+            BrokerRank(rank),
+            connection,
+            state.systemd.slices(),
+        );
         let supervisor = match supervisor {
             Ok(supervisor) => supervisor,
             Err(error) => {

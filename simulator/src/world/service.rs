@@ -141,14 +141,15 @@ impl World {
         let fails = may_fail && self.faults.draw(FaultKind::CommitFails).is_some();
         let result = match op {
             KvsOp::Append { .. } if fails => KvsResult::Appended(Err(failure())),
-            KvsOp::Move if fails => KvsResult::Moved(Err(failure())),
+            KvsOp::Move { .. } if fails => KvsResult::Moved(Err(failure())),
             KvsOp::Open { .. } if fails => KvsResult::Opened(Err(failure())),
             KvsOp::Released if fails => KvsResult::Released(Err(failure())),
             KvsOp::Recommit(bequest) if fails => {
                 let client = bequest.client.clone();
                 KvsResult::Recommitted { client, result: Err(failure()) }
             }
-            KvsOp::Move => {
+            KvsOp::Move { usage } => {
+                self.check_usage(id, usage.as_deref());
                 let (root, broker) = (Box::new(self.kvs.roots(&[id])), self.ranks[0].brokers);
                 return self.after(0.000_1, 0.01, Item::Graft { from, id, root, broker });
             }

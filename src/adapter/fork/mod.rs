@@ -29,6 +29,7 @@ use nix::unistd::Pid;
 use tokio::task::JoinSet;
 
 use crate::port::supervisor::{Method, Started, UnitSpec};
+use crate::proto::Usage;
 use crate::proto::{UnitName, WaitStatus};
 use crate::supervisor::{Backend, BackendDriver, BackendEvent, OutputPaths};
 
@@ -192,6 +193,12 @@ impl Backend for Fork {
             reap(unit, &mut running.child);
         }
     }
+
+    fn usage(&mut self, _: &UnitSpec) -> Option<Usage> {
+        None
+    }
+
+    fn drop_usage(&mut self, _: &UnitName) {}
 
     fn spare(&mut self, _: &UnitName) {} // no child of an earlier life is left
 }

@@ -15,7 +15,7 @@ use super::future::Answered;
 use super::kvs::Kvs;
 use super::text::cstring;
 use crate::machine::{Creation, Fault, KvsOp, KvsResult, Opened};
-use crate::proto::{ExecEvent, JobDigest, JobEventlog, JobId, decode_eventlog};
+use crate::proto::{ExecEvent, JobDigest, JobEventlog, JobId, JobUsage, decode_eventlog};
 
 /// The key under which leaders that take over are counted, in the job's directory of the primary
 /// namespace.
@@ -23,6 +23,9 @@ const LEADERS_KEY: &str = "guest-leaders";
 
 /// The key of the reference that a checkpoint holds, in the job's directory of the primary namespace.
 pub(super) const CHECKPOINT_KEY: &str = "guest-checkpoint";
+
+/// The key of what the job has used, in the job's directory of the primary namespace.
+const USAGE_KEY: &str = "usage";
 
 /// A job's namespace that is there, or was made again.
 struct LiveNamespace {
@@ -46,7 +49,7 @@ impl Kvs {
             KvsOp::Link => {
                 KvsResult::Linked(outcome(self.commit(None, 0, |txn| put_link(txn, id)).await))
             }
-            KvsOp::Move => KvsResult::Moved(self.graft(id).await),
+            KvsOp::Move { usage } => KvsResult::Moved(self.graft(id, usage.as_deref()).await),
             KvsOp::Recommit(bequest) => {
                 let result = self.recommit(id, &bequest).await.map_err(Fault::from);
                 KvsResult::Recommitted { client: bequest.client.clone(), result }
@@ -79,13 +82,21 @@ impl Kvs {
     /// Grafts the namespace. The root is looked up after the last commit was answered, because on
     /// ranks other than 0 the answer to a commit still names the root before it (flux-core `kvs.c`,
     /// setroot_event_process).
-    async fn graft(&self, id: JobId) -> Result<(), Fault> {
+    async fn graft(&self, id: JobId, usage: Option<&JobUsage>) -> Result<(), Fault> {
         let (namespace, flags) = (id.namespace(), flux_sys::kvs_op_FLUX_KVS_READDIR);
         let look = json!({ "namespace": namespace, "flags": flags, "key": "." }).to_string();
         let found = self.futures().ask("kvs.lookup-plus", &look).await?;
         let root: FoundRoot = serde_json::from_str(&found)
             .map_err(|error| Fault::new(libc::EPROTO, error.to_string()))?;
-        self.commit(None, 0, |txn| put_graft(txn, id, &root)).await?;
+        let commit = self.commit(None, 0, |txn| {
+            put_graft(txn, id, &root).min(usage.map_or(0, |usage| put_usage(txn, id, usage)))
+        });
+        commit.await?;
+        if let Some(usage) = usage {
+            // For the eye: who owns the job can write over it.
+            let memo = json!({ "id": id, "memo": usage.memo() });
+            self.futures().notify("job-manager.memo", None, &memo.to_string());
+        }
         self.remove(id);
         Ok(())
     }
@@ -284,6 +295,13 @@ fn put_graft(txn: *mut flux_sys::flux_kvs_txn_t, id: JobId, found: &FoundRoot) -
         // SAFETY: as in `put_events`.
         rc.min(unsafe { libflux().flux_kvs_txn_unlink(txn, 0, key.as_ptr()) })
     })
+}
+
+/// Puts what the job has used beside it. The result is libflux's.
+fn put_usage(txn: *mut flux_sys::flux_kvs_txn_t, id: JobId, usage: &JobUsage) -> c_int {
+    let (key, usage) = (cstring(&id.kvs_key(USAGE_KEY)), cstring(&json!(usage).to_string()));
+    // SAFETY: as in `put_events`.
+    unsafe { libflux().flux_kvs_txn_put(txn, 0, key.as_ptr(), usage.as_ptr()) }
 }
 
 fn read(eventlog: &str, grafted: bool) -> Result<Opened, Fault> {

@@ -135,7 +135,7 @@ impl Systemd {
 
     fn ask_bus(&mut self, ask: Ask) {
         if let Some(bus) = self.link.bus() {
-            call(bus, ask, &self.pattern);
+            call(bus, ask, &self.patterns);
         }
     }
 
@@ -269,7 +269,7 @@ impl Systemd {
 }
 
 /// Make a call whose answer is for the tracker.
-fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
+fn call(bus: &mut Bus, ask: Ask, patterns: &[String; 2]) {
     let path = ask.call.unit().map(|unit| unit_path(&unit.to_string())).unwrap_or_default();
     let name = ask.call.unit().map(ToString::to_string).unwrap_or_default();
     let call = ask.call.clone();
@@ -285,7 +285,7 @@ fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
         Call::List => {
             // Slices, because zbus encodes an array of fixed length as a struct.
             let states: &[&str] = &[];
-            let patterns: &[&str] = &[pattern];
+            let patterns: &[&str] = &[&patterns[0], &patterns[1]];
             bus.call_manager(pending, "ListUnitsByPatterns", &(states, patterns));
         }
         Call::Ping => bus.ping(pending),
@@ -294,6 +294,7 @@ fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
             bus.call_properties(pending, &path, "GetAll", &(SERVICE,))
         }
         Call::Stop(_) => bus.call_manager(pending, "StopUnit", &(name, "replace")),
+        Call::StopSlice(slice) => bus.call_manager(pending, "StopUnit", &(slice, "replace")),
         Call::Subscribe => bus.call_manager(pending, "Subscribe", &()),
         Call::Unit(_) => bus.call_properties(pending, &path, "GetAll", &(UNIT,)),
         Call::Watch(unit) => bus.add_match(pending, &unit_rule(&unit)),

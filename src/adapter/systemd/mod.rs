@@ -21,6 +21,7 @@ mod program;
 mod properties;
 mod readback;
 mod start;
+mod usage;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +31,8 @@ use nix::errno::Errno;
 use tokio::time::Instant;
 
 use crate::port::supervisor::{Limits, Method, Started, UnitSpec};
-use crate::proto::{BrokerRank, InstanceId, Stage, UnitName};
+use crate::proto::{BrokerRank, InstanceId, SliceName, Stage, UnitName, Usage};
+use crate::supervisor::cgroup2;
 use crate::supervisor::tracker::{Ask, Call, CallAnswer, News, Tracker};
 use crate::supervisor::{Backend, BackendDriver, BackendEvent, OutputPaths};
 
@@ -46,6 +48,7 @@ use start::StartCall;
 pub(crate) use address::{is_standard, manager_listens};
 pub use error::SystemdError;
 pub use properties::PropertyError;
+pub use usage::counted;
 
 #[doc(hidden)]
 pub use decode::decode_properties;
@@ -83,7 +86,10 @@ pub struct SystemdConfig {
 #[derive(Debug)]
 pub struct Systemd {
     address: String,
-    pattern: String,
+    /// Globs for the names of units and of their slices.
+    patterns: [String; 2],
+    /// systemd's own cgroup.
+    control_group: String,
     link: Connection,
     /// How often it was tried to connect, or to list units, since systemd last answered.
     attempts: u32,
@@ -128,7 +134,11 @@ impl Systemd {
         }
         let mut systemd = Self {
             address,
-            pattern: UnitName::pattern(config.rank, &config.instance),
+            patterns: [
+                UnitName::pattern(config.rank, &config.instance),
+                SliceName::pattern(config.rank, &config.instance),
+            ],
+            control_group: String::new(),
             link: Connection::down(),
             attempts: 0,
             tracker: Tracker::new(config.limits, start::exec_failure),
@@ -150,6 +160,7 @@ impl Systemd {
     }
 
     fn handle_connected(&mut self, bus: Box<Bus>) {
+        self.control_group = bus.control_group().to_string();
         self.link = Connection::Up(bus);
         self.tracker.handle_connected();
         self.perform();
@@ -267,6 +278,20 @@ impl Backend for Systemd {
     fn forget(&mut self, unit: &UnitName) {
         self.killed.retain(|(killed, _)| killed != unit);
         self.tracker.forget(unit);
+        self.perform();
+    }
+
+    fn usage(&mut self, spec: &UnitSpec) -> Option<Usage> {
+        // Else the slices of the system's manager would be looked at.
+        if !spec.measured || self.control_group.is_empty() {
+            return None;
+        }
+        let manager = cgroup2::file(&self.cgroups.mount().ok()?, &self.control_group, "");
+        usage::read(&usage::directory(&manager, spec), spec)
+    }
+
+    fn drop_usage(&mut self, unit: &UnitName) {
+        self.tracker.drop_usage(unit);
         self.perform();
     }
 

@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use zbus::Variant;
 
 use crate::port::supervisor::UnitSpec;
+use crate::proto::SliceName;
 use crate::supervisor::OutputPaths;
 
 use super::environment::{
@@ -112,7 +113,13 @@ impl StartCall {
         for property in as_a_child(spec, inherited, &asked).chain(asked.clone()) {
             properties.insert(property.name, property.value);
         }
+        if spec.measured {
+            let slice = SliceName::new(&spec.unit, spec.digest.as_str());
+            let name = slice.under(spec.parent_slice());
+            properties.insert("Slice".to_string(), name.into());
+        }
         let mut read_back = asked;
+        read_back.retain(|property| property.name != "Slice" || !spec.measured);
         if spec.multiuser {
             // systemd was seen to ignore it. Its default of 90 s then drains the node (flux-core
             // #7292).

@@ -42,6 +42,7 @@ pub(super) fn unit_spec(cx: Context, id: JobId, request: &ShellsRequest) -> Unit
         working_directory: facts.working_directory.clone(),
         properties: command.properties.clone(),
         resources: command.resources.clone(),
+        measured: cx.config.usage,
         stop_timeout: command.stop_timeout.map(Duration::from_secs_f64),
     }
 }

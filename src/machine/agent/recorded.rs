@@ -110,7 +110,8 @@ impl Recorded {
             | UnitEvent::OutputLost { .. }
             | UnitEvent::OutputOverflow { .. }
             | UnitEvent::OutputTruncated { .. }
-            | UnitEvent::Stopping => return,
+            | UnitEvent::Stopping
+            | UnitEvent::Usage(_) => return,
         };
         if matches!(self.seen, Seen::Ended(_)) {
             self.collect(out);

@@ -388,7 +388,7 @@ impl Script {
                 out.log(Level::Warning, text);
             }
             UnitEvent::OutputOverflow { .. } => (), // the supervisor has logged it
-            UnitEvent::Kept { .. } | UnitEvent::LeftOver { .. } => (), // a shell's
+            UnitEvent::Kept { .. } | UnitEvent::LeftOver { .. } | UnitEvent::Usage(_) => (), // a shell's
         }
         self.unit.discard_if_done(out);
         was_active && !self.is_active()

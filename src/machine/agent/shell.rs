@@ -80,6 +80,7 @@ impl Shell {
                 Note::MadeAgain { output_lost: output } => {
                     shell.troubles.push(Report::RecordLost { output });
                 }
+                Note::Usage(usage) => shell.remarks.push(Report::Usage(usage)),
                 Note::Degraded(_) | Note::GivenBack => (), // a script's
                 Note::OutputBase { .. } => (),             // the supervisor's own
             }
@@ -252,6 +253,7 @@ impl Shell {
                 self.left_over = None;
                 self.take_rest()
             }
+            UnitEvent::Usage(usage) => self.remark(Report::Usage(usage)),
             UnitEvent::Marked { .. } => Vec::new(), // a script's
             UnitEvent::Stopping => Vec::new(),      // the agent has seen to it
         }

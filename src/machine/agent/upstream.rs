@@ -183,6 +183,7 @@ fn stage(report: &Report) -> Option<ShellStage> {
         | Report::RecordLost { .. }
         | Report::ScriptFailed { .. }
         | Report::Silent { .. }
-        | Report::Unkillable => None,
+        | Report::Unkillable
+        | Report::Usage(_) => None,
     }
 }

@@ -175,6 +175,13 @@ const RULES: &[Rule] = &[
         why: "the supervisor reports it only of a shell that has started, and before it is gone",
     },
     Rule {
+        machine: Agent,
+        states: Not(&["running", "exited", "lost"]),
+        inputs: &[Usage],
+        why: "the supervisor reports it once, when the shell has ended, and before it is gone",
+    },
+    Rule { machine: Script, states: Not(&[]), inputs: &[Usage], why: "nobody measures a script" },
+    Rule {
         machine: Script,
         states: Not(&["none"]),
         inputs: &[Found],

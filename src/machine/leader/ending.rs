@@ -42,7 +42,8 @@ impl Leader {
         self.post(ExecEvent::bare(cx.now.wall, "done"));
         self.journal.is_closed = true;
         if !self.timers.is_armed(LeaderTimer::Commit) && self.journal.log.finish(self.id, out) {
-            out.push(Effect::Kvs { id: self.id, op: KvsOp::Move });
+            let usage = self.job_usage(cx);
+            out.push(Effect::Kvs { id: self.id, op: KvsOp::Move { usage } });
         }
     }
 

@@ -37,6 +37,15 @@ impl Leader {
         }
     }
 
+    /// A shell has exited with this status.
+    pub(super) fn see_exit(&mut self, rank: BrokerRank, status: WaitStatus, exits: &mut Exits) {
+        if let Some(known) = self.ranks.get_mut(rank) {
+            known.set_exited(Some(status));
+        }
+        self.status.add(status);
+        exits.insert(rank, Some(status));
+    }
+
     /// Says what the ends of shells mean for the barrier.
     pub(super) fn judge_barrier(&mut self, cx: Context, out: &mut Effects) {
         let inside = self.barrier.take_inside();
@@ -223,6 +232,9 @@ impl Leader {
         let has_run = self.ranks.get(rank).is_some_and(|known| known.phase != ShellPhase::Pending);
         if has_run || self.release.released().contains_rank(rank) {
             self.log_missing_output(cx, rank, "the node was given up");
+        }
+        if let Some(known) = self.ranks.get_mut(rank) {
+            known.lost = Some("the node was given up".to_string());
         }
         self.set_gone(cx, rank);
     }

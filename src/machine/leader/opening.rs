@@ -282,6 +282,11 @@ impl Leader {
         if let Some(known) = event.logged_missing().and_then(|rank| self.ranks.get_mut(rank)) {
             known.in_log.output_lost = true;
         }
+        for rank in event.logged_oom().iter().flat_map(Idset::ranks) {
+            if let Some(known) = self.ranks.get_mut(rank) {
+                known.in_log.oom_told = true;
+            }
+        }
         if let Some((rank, since)) = event.logged_silence()
             && let Some(known) = self.ranks.get_mut(rank)
         {

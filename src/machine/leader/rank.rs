@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::scripts::RankScripts;
 use crate::machine::away::Away;
-use crate::proto::{BrokerRank, Idset, WaitStatus};
+use crate::proto::{BrokerRank, Idset, Usage, WaitStatus};
 
 /// How far one rank's shell is.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -48,6 +48,8 @@ pub(super) struct InLog {
     pub(super) output_lost: bool,
     /// It says that systemd has not answered on the node since then.
     pub(super) silent_since: Option<u64>,
+    /// It says that memory was short.
+    pub(super) oom_told: bool,
 }
 
 /// How much of one stream is in the exec eventlog.
@@ -74,6 +76,10 @@ pub(super) struct Rank {
     pub(super) left: bool,
     /// The processes of its shell that signals have not ended, as they were named last.
     pub(super) left_over: Option<String>,
+    /// Why nobody can tell how its shell has ended, or what it has used.
+    pub(super) lost: Option<String>,
+    /// What its processes have used. None of them is left.
+    pub(super) usage: Option<Box<Usage>>,
     pub(super) in_log: InLog,
     pub(super) scripts: RankScripts,
 }

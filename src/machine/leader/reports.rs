@@ -22,7 +22,7 @@ impl Leader {
         out: &mut Effects,
     ) {
         let mut exits: Exits = BTreeMap::new();
-        let (mut orphans, mut asked_again) = (Idset::new(), Idset::new());
+        let (mut orphans, mut asked_again, mut used) = (Idset::new(), Idset::new(), Idset::new());
         for RankReport { ranks, report } in reports.reports {
             let about = self.leave_stream(stream, &ranks, &report);
             match report {
@@ -31,12 +31,16 @@ impl Leader {
                     asked_again = asked_again.union(&about);
                 }
                 _ => {
+                    if matches!(report, Report::Usage(_)) {
+                        used = used.union(&about);
+                    }
                     for rank in about.ranks() {
                         self.handle_report(cx, rank, &report, &mut exits, out);
                     }
                 }
             }
         }
+        self.tell_oom(cx, &used, out);
         if !exits.is_empty() {
             self.handle_exits(cx, &exits, out);
         }
@@ -79,11 +83,7 @@ impl Leader {
             | Report::Epilog
             | Report::Prepared
             | Report::ScriptFailed { .. } => self.handle_script(cx, rank, report, out),
-            Report::Exited { status } if is_active => {
-                known.set_exited(Some(*status));
-                self.status.add(*status);
-                exits.insert(rank, Some(*status));
-            }
+            Report::Exited { status } if is_active => self.see_exit(rank, *status, exits),
             Report::Failed { errnum, message } if is_pending => {
                 self.handle_launch_failure(cx, rank, *errnum, message, out);
                 exits.insert(rank, None);
@@ -115,6 +115,7 @@ impl Leader {
                 self.drain_unkillable(cx, &rank.into(), out);
                 exits.insert(rank, None);
             }
+            Report::Usage(usage) => known.usage = Some(usage.clone()),
             Report::Unreachable { end } => self.handle_unreachable(cx, rank, end, out),
             // Said again, or of a rank of which more is known.
             Report::Exited { .. }
@@ -138,6 +139,7 @@ impl Leader {
     ) -> bool {
         let Some(known) = self.ranks.get_mut(rank) else { return false };
         let was_running = known.has_run();
+        known.lost = Some(message.to_string());
         if !was_running && self.release.released().contains_rank(rank) {
             known.set_released();
             // It had ended before the rank was released, and its status is in the eventlog. Only

@@ -21,11 +21,12 @@ impl World {
                 KvsResult::Created(Ok(Creation::Made))
             }
             KvsOp::Link => KvsResult::Linked(Ok(())),
-            KvsOp::Move if self.fail_moves > 0 => {
+            KvsOp::Move { .. } if self.fail_moves > 0 => {
                 self.fail_moves -= 1;
                 KvsResult::Moved(Err(Fault::new(libc::EIO, "no")))
             }
-            KvsOp::Move => {
+            KvsOp::Move { usage } => {
+                self.usage = usage;
                 (self.moved, self.has_namespace) = (true, false);
                 KvsResult::Moved(Ok(()))
             }

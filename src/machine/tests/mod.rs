@@ -36,6 +36,7 @@ mod trust;
 mod unreadable;
 mod unrecorded;
 mod upgrade;
+mod usage;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -53,8 +54,8 @@ use crate::port::supervisor::{
 };
 use crate::proto::peer::StreamEnd;
 use crate::proto::{
-    BrokerRank, ExecEvent, Idset, InstanceId, JobEvent, JobException, JobId, Response, Stage,
-    Stream, UnitName, WaitStatus, WallTime,
+    BrokerRank, ExecEvent, Idset, InstanceId, JobEvent, JobException, JobId, JobUsage, Response,
+    Stage, Stream, UnitName, WaitStatus, WallTime,
 };
 
 pub(super) const JOB: JobId = JobId(77);
@@ -121,6 +122,8 @@ pub(super) struct World {
     pub(super) responses: Vec<Response>,
     pub(super) events: Vec<ExecEvent>,
     moved: bool,
+    /// What was put beside the job.
+    pub(super) usage: Option<Box<JobUsage>>,
     leaders: u64,
     /// Clients whose commits were done again.
     recommitted: Vec<String>,
@@ -209,6 +212,7 @@ impl World {
             responses: Vec::new(),
             events: Vec::new(),
             moved: false,
+            usage: None,
             leaders: 0,
             recommitted: Vec::new(),
             has_namespace: false,
@@ -348,7 +352,8 @@ impl World {
                 self.queue.push_back((rank, awaited.hear(answer.map(Option::unwrap_or_default))));
             }
             Effect::Kvs { id, op } => {
-                if self.hold_op.as_ref() == Some(&op) {
+                let is_same = |held| std::mem::discriminant(held) == std::mem::discriminant(&op);
+                if self.hold_op.as_ref().is_some_and(is_same) {
                     return;
                 }
                 let is_held = self.hold_released && op == KvsOp::Released;

@@ -312,7 +312,7 @@ fn a_failed_move_is_tried_again() {
 #[test]
 fn who_takes_over_between_the_last_commit_and_the_move_writes_no_more() {
     let mut world = World::running(3, "1-2");
-    world.hold_op = Some(KvsOp::Move);
+    world.hold_op = Some(KvsOp::Move { usage: None });
     world.exited(1, WaitStatus(0));
     world.exited(2, WaitStatus(0));
     let before = world.event_names().join(" ");

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::StreamEnd;
-use crate::proto::{EndReason, Idset, JobId, Mute, ScriptFailure, Stage, Stream, WaitStatus};
+use crate::proto::{
+    EndReason, Idset, JobId, Mute, ScriptFailure, Stage, Stream, Usage, WaitStatus,
+};
 
 /// From agent to leader or parent: reports of several ranks.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -149,6 +151,8 @@ pub enum Report {
     },
     /// The shell has ended, but processes that it left behind cannot be killed.
     Unkillable,
+    /// What the shell's processes have used. None of them is left.
+    Usage(Box<Usage>),
 }
 
 /// The most characters of a drain's reason that name processes.

@@ -127,6 +127,7 @@ impl Tracker {
         for unit in self.units.keys().cloned().collect::<Vec<_>>() {
             self.send_signals(&unit);
         }
+        self.stop_slices(&names);
         self.begin_probes(others);
         self.start_next();
         self.list_at_intervals();
@@ -139,7 +140,7 @@ impl Tracker {
         }
     }
 
-    fn pause_list(&mut self) {
+    pub(super) fn pause_list(&mut self) {
         if !self.unanswered.values().any(|call| *call == Call::LaterList) {
             self.ask(Call::LaterList);
         }
@@ -165,6 +166,7 @@ impl Tracker {
                 // Its status may be nowhere else.
                 Ok(unit) if self.spared.contains(&unit) => (),
                 Ok(unit) => others.push(unit),
+                Err(_) if name.ends_with(".slice") => (),
                 Err(_) => {
                     tracing::warn!(unit = name, "not one of our unit names, leaving it alone")
                 }

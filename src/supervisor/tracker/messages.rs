@@ -104,6 +104,8 @@ pub enum Call {
     Start(UnitName),
     /// systemd: stop the unit (`StopUnit`).
     Stop(UnitName),
+    /// systemd: stop the slice of a unit (`StopUnit`).
+    StopSlice(String),
     /// systemd: send signals to this connection (`Subscribe`).
     Subscribe,
     /// systemd: the properties of the unit interface (`GetAll`).
@@ -147,6 +149,7 @@ impl Call {
             | Self::Patience
             | Self::Ping
             | Self::Reconnect
+            | Self::StopSlice(_)
             | Self::Subscribe
             | Self::WatchAll
             | Self::WatchPresence
@@ -184,6 +187,7 @@ impl std::fmt::Display for Call {
             Self::Reconnect => "a connection",
             Self::Reset(_) | Self::Stop(_) => "the removal",
             Self::Start(_) => "the start",
+            Self::StopSlice(slice) => return write!(f, "the removal of {slice}"),
             Self::Subscribe => "a subscription",
             Self::Unwatch(_)
             | Self::Watch(_)

@@ -14,6 +14,7 @@
 //!  StopUnit ─────────────────────────────▶ PropertiesChanged: inactive
 //!  ResetFailedUnit                         instead, if it is `failed`
 //!  RemoveMatch
+//!  StopUnit (slice)                       when its counters were read
 //! ```
 //!
 //! If the cgroup was not seen, or has a process when the program exits, the tracker looks at it when
@@ -38,6 +39,7 @@ mod leave;
 mod link;
 mod messages;
 mod patience;
+mod slices;
 mod state;
 mod sweep;
 #[cfg(test)]
@@ -48,12 +50,13 @@ mod unrecorded;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::port::supervisor::{Limits, Method, Started, UnitSpec};
-use crate::proto::UnitName;
+use crate::proto::{UnitName, Usage};
 
 use super::backend::{Backend, BackendEvent, OutputPaths};
 use collect::CollectState;
 use link::{Hearing, Link};
 use patience::Patience;
+use slices::Slices;
 use units::{Phase, Watched};
 
 pub use messages::{Active, Ask, Call, CallAnswer, Changes, News, Refusal};
@@ -87,6 +90,7 @@ pub struct Tracker {
     swept: BTreeMap<UnitName, u32>,
     /// Units whose records only a later release can read.
     spared: BTreeSet<UnitName>,
+    slices: Slices,
     outgoing: Vec<Ask>,
     /// The number of the last [`Ask`].
     number: u64,
@@ -111,6 +115,7 @@ impl Tracker {
             awaits_probes: false,
             swept: BTreeMap::new(),
             spared: BTreeSet::new(),
+            slices: Slices::default(),
             outgoing: Vec::new(),
             number: 0,
             unanswered: BTreeMap::new(),
@@ -221,6 +226,7 @@ impl Backend for Tracker {
             let message = format!("systemd is unreachable and {WAITING_MAX} units wait for it");
             return self.fail(unit, libc::EAGAIN, message);
         }
+        self.slices.start(spec);
         match self.units.get_mut(unit).filter(|old| old.collection.is_told_empty) {
             Some(old) => {
                 old.collection.next = Some(Box::new(spec.clone()));
@@ -232,6 +238,7 @@ impl Backend for Tracker {
     }
 
     fn find(&mut self, unit: &UnitName, digest: &str, known: Option<&Started>) {
+        self.slices.find(unit, digest);
         self.watch(unit, Watched::to_find(digest, known));
         // Before the list has arrived this does nothing; the list decides then.
         self.ask_properties(unit);
@@ -276,6 +283,15 @@ impl Backend for Tracker {
             Some(watched) if watched.phase != Phase::Probing => self.release(unit),
             Some(_) | None => {}
         }
+    }
+
+    fn usage(&mut self, _spec: &UnitSpec) -> Option<Usage> {
+        // The adapter reads it.
+        None
+    }
+
+    fn drop_usage(&mut self, unit: &UnitName) {
+        self.stop_slice(unit);
     }
 
     fn spare(&mut self, unit: &UnitName) {

@@ -4,6 +4,7 @@ mod at_exit;
 mod leave;
 mod patience;
 mod quota;
+mod slices;
 mod trouble;
 mod unrecorded;
 

@@ -531,6 +531,7 @@ impl Tracker {
             }
             (Call::SeenGroup(unit), Ok(CallAnswer::ControlGroup(at))) => self.see_group(&unit, at),
             (Call::Later(unit), _) => self.handle_pause_over(unit),
+            (Call::StopSlice(slice), answer) => self.handle_slice_answer(&slice, answer),
             (Call::LaterList, _) => self.handle_list_due(),
             (Call::LaterStarts, _) => {
                 self.delayed = None;

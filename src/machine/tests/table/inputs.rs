@@ -19,7 +19,7 @@ use crate::proto::{
     BarrierEntry, Bequest, BrokerRank, Cleaning, DegradedNode, DegradedNodes, EndReason, Exception,
     ExecEvent, Idset, JobDigest, JobEventlog, JobException, Mute, NodeChange, PerilogRelease,
     Place, ReleasedRanks, ResourceNews, Response, ScriptFailure, ScriptStop, Scripts, Stage,
-    StartRequest, Stream, UnitName, WaitStatus, WallTime,
+    StartRequest, Stream, UnitName, Usage, WaitStatus, WallTime,
 };
 
 /// Streams of one rank of these worlds that can be open.
@@ -396,6 +396,7 @@ fn reports() -> Vec<Report> {
         Report::Running,
         Report::Silent { who: Mute::Disk, since: 7, message: text() },
         Report::Unkillable,
+        Report::Usage(usage()),
     ];
     reports.extend(ends().into_iter().map(|end| Report::Unreachable { end }));
     reports
@@ -511,9 +512,15 @@ fn unit_events(unit: &UnitName) -> Vec<SupervisorEvent> {
         SupervisorEvent::DiskFails { message: text() },
         UnitEvent::Started { pid: 1 }.of(unit),
         UnitEvent::Stopping.of(unit),
+        UnitEvent::Usage(usage()).of(unit),
         SupervisorEvent::Unreadable { unit: unit.clone(), message: text() },
         SupervisorEvent::Unusable { message: text() },
     ]
+}
+
+fn usage() -> Box<Usage> {
+    let (memory, oom_kills) = (Some(u64::MAX), Some(u64::MAX));
+    Box::new(Usage { memory, oom_kills, ..Usage::default() })
 }
 
 /// The intent of an earlier life.

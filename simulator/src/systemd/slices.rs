@@ -1,0 +1,66 @@
+//! Slices of shells' units: what the kernel counts for each, until systemd stops it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use job_exec_rs::port::supervisor::UnitSpec;
+use job_exec_rs::proto::{SliceName, Usage};
+
+use super::{SimSystemd, Unit};
+
+/// What was counted for one slice.
+#[derive(Debug, Default)]
+pub(super) struct Slice {
+    /// A number that no other execution has.
+    pub(super) memory: Option<u64>,
+    /// It has a process.
+    pub(super) lives: bool,
+}
+
+/// All slices of a rank, by their full names. The kernel shows them also while systemd is away.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Slices(Arc<Mutex<BTreeMap<String, Slice>>>);
+
+/// The slice that this unit is started in.
+pub(super) fn slice_of(spec: &UnitSpec) -> String {
+    SliceName::new(&spec.unit, spec.digest.as_str()).under(spec.parent_slice())
+}
+
+impl Slices {
+    pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Slice>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the adapter reads.
+    pub(crate) fn usage(&self, spec: &UnitSpec) -> Option<Usage> {
+        let slices = self.lock();
+        let slice = slices.get(&slice_of(spec)).filter(|slice| spec.measured && !slice.lives)?;
+        Some(Usage { memory: slice.memory, ..Usage::default() })
+    }
+}
+
+impl SimSystemd {
+    /// The slices, for whoever reads what was counted.
+    pub(crate) fn slices(&self) -> &Slices {
+        &self.slices
+    }
+
+    /// The names of all slices.
+    pub(crate) fn slice_names(&self) -> Vec<String> {
+        self.slices.lock().keys().cloned().collect()
+    }
+
+    pub(super) fn count_processes(&self) {
+        for (name, slice) in &mut *self.slices.lock() {
+            let unit = SliceName::parse(name).and_then(|of| self.units.get(of.unit()));
+            slice.lives = unit.is_some_and(Unit::lives);
+        }
+    }
+
+    pub(super) fn stop_slice(&mut self, name: &str) {
+        self.slices.lock().remove(name);
+        if let Some(slice) = SliceName::parse(name) {
+            self.stop(slice.unit());
+        }
+    }
+}

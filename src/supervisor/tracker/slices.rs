@@ -1,0 +1,111 @@
+//! Slices. Each shell's unit has one of its own, whose cgroup keeps the kernel's counters when the
+//! unit has gone. systemd keeps a slice until it is told to stop it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Tracker;
+use super::link::Link;
+use super::messages::{Call, CallAnswer, Refusal};
+use crate::port::supervisor::UnitSpec;
+use crate::proto::{SliceName, UnitName};
+
+/// How often systemd may refuse to stop slices in one life before they are left until the next. A quota
+/// of the bus does not count.
+const REFUSALS_MAX: u32 = 8;
+
+/// The slices of this rank's units.
+#[derive(Debug, Default)]
+pub(super) struct Slices {
+    known: BTreeMap<SliceName, Need>,
+    refusals: u32,
+}
+
+/// Whether somebody may ask for a slice's counters.
+#[derive(Debug)]
+enum Need {
+    /// Nobody does, and no process is left. systemd has not said that it has stopped it.
+    Over,
+    /// The name that systemd has for it, as far as it is known.
+    Wanted(Option<String>),
+}
+
+impl Slices {
+    /// The unit is to be started in its slice.
+    pub(super) fn start(&mut self, spec: &UnitSpec) {
+        if spec.measured {
+            let slice = SliceName::new(&spec.unit, spec.digest.as_str());
+            let name = slice.under(spec.parent_slice());
+            self.known.insert(slice, Need::Wanted(Some(name)));
+        }
+    }
+
+    /// An earlier life may have started it.
+    pub(super) fn find(&mut self, unit: &UnitName, digest: &str) {
+        if !unit.is_script() {
+            let slice = SliceName::new(unit, digest);
+            self.known.entry(slice).or_insert(Need::Wanted(None));
+        }
+    }
+}
+
+impl Tracker {
+    /// Have the slice of a unit stopped. What is not known by name, or does not get through, the next
+    /// list has.
+    pub(super) fn stop_slice(&mut self, unit: &UnitName) {
+        let of_unit = self.slices.known.iter_mut().filter(|(slice, _)| slice.unit() == unit);
+        let names: Vec<String> = of_unit
+            .filter_map(|(_, need)| match std::mem::replace(need, Need::Over) {
+                Need::Wanted(name) => name,
+                Need::Over => None,
+            })
+            .collect();
+        if self.link == Link::Ready {
+            names.into_iter().for_each(|name| self.ask(Call::StopSlice(name)));
+        }
+    }
+
+    /// Have slices in a list stopped that nobody wants. That of a unit which is there would take the
+    /// unit with it, and goes when the unit has gone.
+    pub(super) fn stop_slices(&mut self, listed: &[String]) {
+        let mut present = BTreeSet::new();
+        for name in listed {
+            let Some(slice) = SliceName::parse(name) else { continue };
+            let has_unit = || listed.contains(&slice.unit().to_string());
+            match self.slices.known.get_mut(&slice) {
+                Some(Need::Wanted(known)) => *known = Some(name.clone()),
+                Some(Need::Over) => self.ask(Call::StopSlice(name.clone())),
+                None if has_unit() => {
+                    self.slices.known.insert(slice.clone(), Need::Wanted(Some(name.clone())));
+                }
+                None if self.spared.contains(slice.unit()) => {}
+                None => self.ask(Call::StopSlice(name.clone())),
+            }
+            present.insert(slice);
+        }
+        let is_left = |slice: &SliceName, need: &Need| match need {
+            Need::Over => present.contains(slice),
+            Need::Wanted(_) => true,
+        };
+        self.slices.known.retain(|slice, need| is_left(slice, need));
+    }
+
+    pub(super) fn handle_slice_answer(&mut self, name: &str, answer: Result<CallAnswer, Refusal>) {
+        match answer {
+            Err(refusal) if refusal.is_absence() => {}
+            Err(refusal) if !refusal.is_no_unit() => {
+                tracing::warn!(slice = name, %refusal, "systemd does not stop a slice");
+                self.slices.refusals += u32::from(!refusal.is_quota());
+                if self.slices.refusals <= REFUSALS_MAX {
+                    self.pause_list();
+                }
+            }
+            Ok(_) | Err(_) => {
+                if let Some(slice) = SliceName::parse(name)
+                    && matches!(self.slices.known.get(&slice), Some(Need::Over))
+                {
+                    self.slices.known.remove(&slice);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Slices of units.
+
+use super::*;
+use crate::proto::SliceName;
+
+fn slice(unit: &UnitName) -> String {
+    SliceName::new(unit, spec(unit).digest.as_str()).under("app.slice")
+}
+
+fn list(talk: &mut Talk, names: &[String]) {
+    talk.tracker.handle_news(News::ManagerBack);
+    let number = talk.list();
+    let answer = Ok(CallAnswer::Listed(names.to_vec()));
+    talk.tracker.handle_news(News::Answer { number, answer });
+}
+
+/// [slice-stopped]
+#[test]
+fn a_slice_is_stopped_once_when_nobody_needs_it() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.run(&unit);
+    talk.tracker.drop_usage(&unit);
+    talk.answer(&Call::StopSlice(slice(&unit)), Ok(CallAnswer::Done));
+    talk.tracker.drop_usage(&unit);
+    talk.nothing_asked();
+}
+
+#[test]
+fn a_unit_that_is_not_measured_has_none() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.tracker.start(&UnitSpec { measured: false, ..spec(&unit) }, &output());
+    talk.asked(&Call::Watch(unit.clone()));
+    talk.asked(&Call::Start(unit.clone()));
+    talk.tracker.drop_usage(&unit);
+    talk.nothing_asked();
+}
+
+/// [slice-stopped]
+#[test]
+fn what_a_list_has_and_nobody_needs_is_stopped() {
+    let mut talk = Talk::unconnected();
+    talk.tracker.handle_connected();
+    talk.listed(&[]);
+    let [found, running, stale, later] = [1, 2, 3, 4].map(unit);
+    talk.tracker.find(&found, "digest", None);
+    talk.tracker.spare(&later);
+    talk.take_asks();
+    talk.asks.clear();
+    let other = SliceName::new(&found, "0123").under("app.slice");
+    let names = [
+        slice(&found),
+        found.to_string(),
+        slice(&running),
+        running.to_string(),
+        slice(&stale),
+        slice(&later),
+        other.clone(),
+    ];
+    list(&mut talk, &names);
+    talk.take_asks();
+    let stopped: Vec<Call> = talk.asks.drain(..).map(|ask| ask.call).collect();
+    let stopped: Vec<&Call> =
+        stopped.iter().filter(|call| matches!(call, Call::StopSlice(_))).collect();
+    // A unit that is there would go with it, even if the job is another one.
+    assert_eq!(stopped, [&Call::StopSlice(slice(&stale))]);
+    for unit in [found, running] {
+        talk.tracker.drop_usage(&unit);
+        let mut names = vec![slice(&unit)];
+        names.extend((unit == self::unit(1)).then(|| other.clone()));
+        names.sort();
+        for name in names {
+            talk.asked(&Call::StopSlice(name));
+        }
+    }
+}
+
+/// [slice-stopped]
+#[test]
+fn one_that_is_not_stopped_is_tried_again_with_the_next_list() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.run(&unit);
+    talk.tracker.drop_usage(&unit);
+    talk.answer(&Call::StopSlice(slice(&unit)), Err(refusal("busy")));
+    talk.answer(&Call::LaterList, Ok(CallAnswer::Done));
+    let number = talk.list();
+    let answer = Ok(CallAnswer::Listed(vec![slice(&unit)]));
+    talk.tracker.handle_news(News::Answer { number, answer });
+    talk.take_asks();
+    assert!(talk.asks.iter().any(|ask| ask.call == Call::StopSlice(slice(&unit))));
+}
+
+/// [slice-stopped]
+#[test]
+fn one_whose_stop_was_lost_is_stopped_although_its_unit_is_still_there() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.run(&unit);
+    talk.tracker.drop_usage(&unit);
+    talk.answer(&Call::StopSlice(slice(&unit)), Err(refusal(Refusal::NO_OWNER)));
+    for is_listed in [true, false, true] {
+        let names = [slice(&unit), unit.to_string()];
+        list(&mut talk, if is_listed { &names } else { &[] });
+        talk.take_asks();
+        let is_asked = talk.asks.drain(..).any(|ask| ask.call == Call::StopSlice(slice(&unit)));
+        let is_first = is_listed && talk.tracker.main_pid(&unit).is_some();
+        assert_eq!(is_asked, is_first, "what is not listed is forgotten");
+    }
+}

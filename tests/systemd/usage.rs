@@ -1,0 +1,74 @@
+//! What shells have used, from a real systemd.
+
+use job_exec_rs::proto::{Stream, Usage, WaitStatus};
+
+use super::support::{Gate, Harness};
+use super::{harness, systemctl};
+
+/// Uses the CPU for a fifth of a second.
+const BURN: &str = "python3 -c '
+import os
+while os.times().user < 0.2: sum(range(10000))'";
+
+fn usage(h: &Harness, job: u64) -> Usage {
+    h.usage.borrow().get(&h.unit(job)).cloned().expect("it was told")
+}
+
+fn slices() -> String {
+    systemctl(&["list-units", "--all", "--plain", "--no-legend", "*shell_*.slice"])
+}
+
+/// Asks until systemd has stopped it: nobody is told.
+fn is_gone(h: &Harness, job: u64) -> bool {
+    let name = h.unit(job).stem().replace('-', "_");
+    (0..3000).any(|_| !slices().contains(&name))
+}
+
+/// [usage-first]
+#[test]
+fn the_kernels_figures_come_before_the_exit_and_the_slice_goes() {
+    let Some((mut h, _dir)) = harness() else { return };
+    for (job, end) in [(1, 0), (2, 3)] {
+        h.launch(job, &format!("{BURN}; exit {end}"));
+        h.started(job);
+        assert_eq!(h.exited(job), WaitStatus::exited(end));
+        let used = usage(&h, job);
+        assert!(used.user.is_some_and(|us| us >= 200_000), "{used:?}");
+        h.clean(job);
+        assert!(is_gone(&h, job), "{}", slices());
+    }
+}
+
+/// [usage-first]
+#[test]
+fn what_nobody_has_seen_is_read_by_the_next_life() {
+    let Some((mut h, dir)) = harness() else { return };
+    let gate = Gate::new(dir.path().join("gate"));
+    h.launch(1, &format!("{BURN}; echo there; {}", gate.wait()));
+    h.started(1);
+    assert_eq!(h.output(1, Stream::Stdout, 0, 6), b"there\n");
+    let config = h.config.clone();
+    h.stop();
+    gate.open();
+    let (mut h, _, _) = Harness::ready(config);
+    h.started(1);
+    h.ack(1, Stream::Stdout, 6);
+    h.ack(1, Stream::Stderr, 0);
+    h.exited(1);
+    assert!(usage(&h, 1).user.is_some_and(|us| us >= 200_000));
+    h.clean(1);
+    assert!(is_gone(&h, 1), "{}", slices());
+}
+
+/// [usage-first]
+#[test]
+fn what_a_shell_leaves_behind_counts() {
+    let Some((mut h, _dir)) = harness() else { return };
+    h.launch(1, &format!("(trap '' TERM; {BURN}; {BURN}) & exit 0"));
+    h.started(1);
+    h.exited(1);
+    h.gone(1);
+    assert!(usage(&h, 1).user.is_some_and(|us| us > 0));
+    h.forget(1);
+    assert!(is_gone(&h, 1), "{}", slices());
+}
