@@ -29,6 +29,7 @@ const READERS: &[(&str, Reader)] = &[
     ("event-debug-lead", event),
     ("event-debug-oom", event),
     ("event-debug-status", event),
+    ("event-log-barrier", event),
     ("event-log-bytes", event),
     ("event-log-missing", event),
     ("event-log-silent", event),
@@ -67,6 +68,7 @@ fn event(example: &Value) -> Result<Value, String> {
         }
         "log" if has("silent") => event.logged_silence().is_some() && event.logged().is_none(),
         "log" if has("missing") => event.logged_missing().is_some() && event.logged().is_none(),
+        "log" if has("barrier") => event.logged().is_none(),
         "log" => event.logged().map(|logged| logged.2) == event.context["bytes"].as_u64(),
         _ => false,
     };

@@ -5,9 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
-
-use crate::config::Config;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::{RequestId, StreamId};
@@ -51,6 +48,7 @@ mod reports;
 mod retry;
 mod scripts;
 mod state;
+mod stats;
 mod status;
 mod testexec;
 mod timer;
@@ -229,6 +227,7 @@ impl Leader {
         while let Some(timer) = self.timers.pop_due(cx.now.mono) {
             match timer {
                 LeaderTimer::Barrier => self.handle_barrier_timeout(cx, out),
+                LeaderTimer::BarrierNotice => self.tell_who_is_waited_for(cx),
                 LeaderTimer::Commit | LeaderTimer::Tell => (), // what follows does it again
                 LeaderTimer::Ended => self.ask_whether_known(cx, out),
                 LeaderTimer::Expiration => self.handle_time_limit(cx, out),
@@ -337,46 +336,6 @@ impl Leader {
     /// Whose job it is.
     pub(super) fn userid(&self) -> u32 {
         self.start.userid
-    }
-
-    /// What `stats-get` shows of the job, under flux-core's names.
-    pub(super) fn stats(&self, config: &Config) -> Value {
-        let active = self.ranks.active();
-        let kill = self.failure.as_ref().and_then(|failure| failure.kill.as_ref());
-        let expires = match &self.state {
-            State::Running(Running { expires, .. }) => *expires,
-            _ => WallTime::UNSET,
-        };
-        let mut stats = json!({
-            "implementation": if self.test.is_some() { "testexec" } else { config.implementation() },
-            "ns": self.id.namespace(),
-            "critical_ranks": self.critical.to_string(),
-            "multiuser": i32::from(self.is_multiuser()),
-            "has_namespace": i32::from(self.journal.is_open()),
-            "exception_in_progress": i32::from(self.failure.is_some()),
-            "started": i32::from(!matches!(self.state, State::Opening(_))),
-            "running": i32::from(matches!(self.state, State::Running(_) | State::Exited(_))),
-            "finalizing": i32::from(matches!(self.state, State::Moving(_))),
-            "expiration": expires,
-            "kill_timeout": kill.map_or(config.kill_timeout, |kill| kill.pause),
-            "kill_count": kill.map_or(0, |kill| kill.tasks),
-            "kill_shell_count": kill.map_or(0, |kill| kill.shells),
-            "total_shells": self.ranks.len(),
-            "active_shells": active.len(),
-            "active_ranks": active.to_string(),
-        });
-        // flux-core's module has no such keys: they are shown while there is something to say.
-        let special = [
-            ("prolog_ranks", self.prolog_ranks()),
-            ("epilog_ranks", self.epilog_ranks()),
-            ("degraded_ranks", self.degraded_ranks()),
-            ("away_ranks", self.ranks.select(|known| known.away.is_some())),
-            ("undrained_ranks", self.release.undrained().clone()),
-        ];
-        for (key, ranks) in special.into_iter().filter(|(_, ranks)| !ranks.is_empty()) {
-            stats[key] = json!(ranks.to_string());
-        }
-        stats
     }
 }
 

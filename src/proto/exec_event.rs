@@ -211,6 +211,20 @@ impl ExecEvent {
         self.origin().map(|(rank, _)| (rank, since))
     }
 
+    /// `log`: shells have waited in the first barrier for a good part of the time that there is. The key
+    /// `barrier` has the number of those that are out.
+    pub fn barrier_waits(
+        timestamp: WallTime,
+        component: &str,
+        rank: BrokerRank,
+        out: usize,
+        text: &str,
+    ) -> Self {
+        let mut event = Self::log(timestamp, component, Stream::Stderr, rank, text.as_bytes());
+        event.context.insert("barrier".to_string(), json!(out));
+        event
+    }
+
     /// Rank and stream of an event of [`Self::truncated`].
     pub fn logged_truncation(&self) -> Option<(BrokerRank, Stream)> {
         self.context.get("truncated").and(self.origin())
@@ -222,7 +236,8 @@ impl ExecEvent {
         if let Some(bytes) = self.context.get("missing").and_then(Value::as_u64) {
             return self.origin().map(|(rank, stream)| (rank, stream, bytes));
         }
-        if ["truncated", "missing", "silent"].iter().any(|key| self.context.contains_key(*key)) {
+        let others = ["truncated", "missing", "silent", "barrier"];
+        if others.iter().any(|key| self.context.contains_key(*key)) {
             return None;
         }
         let (rank, stream) = self.origin()?;

@@ -28,7 +28,7 @@ impl Leader {
             return;
         }
         self.barrier.set_ended(&exits.keys().copied().collect(), self.has_failed());
-        self.timers.cancel(LeaderTimer::Barrier);
+        self.stop_barrier_clock();
         self.conclude(cx, out);
         for (rank, status) in exits {
             if let Some(signal) = status.and_then(WaitStatus::signal) {

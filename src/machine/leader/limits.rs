@@ -7,7 +7,7 @@ use super::kill::Kill;
 use super::rank::{Rank, ShellPhase};
 use super::state::{Running, State};
 use super::timer::LeaderTimer;
-use super::{Leader, plural};
+use super::{Leader, launch, plural, stats};
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::Fault;
@@ -16,6 +16,9 @@ use crate::proto::{
     BrokerRank, EndReason, Exception, ExecEvent, Idset, JobException, Signal, WaitStatus, WallTime,
     format_fsd,
 };
+
+/// After which part of `barrier-timeout` a job is told whom it waits for.
+const NOTICE_PART: f64 = 0.1;
 
 impl Leader {
     /// The job manager published an exception of this job.
@@ -39,7 +42,7 @@ impl Leader {
         out.log(Level::Debug, text);
         // The event has no note.
         let reason = EndReason::new(&exception.kind, "", exception.wait_status);
-        self.failure = Some(Failure::new(reason));
+        self.failure = Some(Failure::new(reason, cx.now.wall));
         self.abort(cx, out);
         self.advance(cx, out);
     }
@@ -87,6 +90,17 @@ impl Leader {
         self.timers.arm(LeaderTimer::Expiration, cx.now.mono + left);
     }
 
+    /// The shells have so many seconds to enter the first barrier.
+    pub(super) fn start_barrier_clock(&mut self, cx: Context, seconds: f64) {
+        self.timers.arm(LeaderTimer::Barrier, cx.now.mono + seconds);
+        self.timers.arm(LeaderTimer::BarrierNotice, cx.now.mono + seconds * NOTICE_PART);
+    }
+
+    pub(super) fn stop_barrier_clock(&mut self) {
+        self.timers.cancel(LeaderTimer::Barrier);
+        self.timers.cancel(LeaderTimer::BarrierNotice);
+    }
+
     pub(super) fn handle_barrier_timeout(&mut self, cx: Context, out: &mut Effects) {
         let pending = self.barrier.pending();
         let reason = format!("job {} start timeout: possible node hang", self.id);
@@ -98,6 +112,25 @@ impl Leader {
             plural("rank", pending.len()),
         );
         self.fail(cx, note, out);
+    }
+
+    /// Some shells have waited in the first barrier for a good part of the time that there is.
+    pub(super) fn tell_who_is_waited_for(&mut self, cx: Context) {
+        if self.failure.is_some() {
+            return; // the job is not going to start
+        }
+        let (pending, total) = (self.barrier.pending(), self.barrier.total());
+        let named = stats::first(&pending);
+        let more = pending.len() - named.len();
+        let hosts = self.start.r.hosts(&named);
+        let text = format!(
+            "start barrier: {} of {total} shells; waiting for {hosts}{}\n",
+            total - pending.len(),
+            if more > 0 { format!(" and {more} more") } else { String::new() },
+        );
+        let component = launch::component(&self.command);
+        let (now, rank) = (cx.now.wall, self.start.r.first_rank());
+        self.post(ExecEvent::barrier_waits(now, component, rank, pending.len(), &text));
     }
 
     pub(super) fn handle_time_limit(&mut self, cx: Context, out: &mut Effects) {
@@ -145,7 +178,7 @@ impl Leader {
 
     /// Raises a fatal exception, and keeps it for later leaders.
     pub(super) fn raise(&mut self, cx: Context, exception: Exception, out: &mut Effects) {
-        self.failure = Some(Failure::new((&exception).into()));
+        self.failure = Some(Failure::new((&exception).into(), cx.now.wall));
         self.post(ExecEvent::exception(cx.now.wall, &exception));
         self.say_exception(exception, out);
     }

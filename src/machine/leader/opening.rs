@@ -296,10 +296,11 @@ impl Leader {
 
     /// An exception that an earlier leader has said may have reached nobody.
     fn say_exception_again(&mut self, events: &[ExecEvent], out: &mut Effects) {
+        let raised = |event: &ExecEvent| Some((event.timestamp, event.logged_exception()?));
         if self.failure.is_none()
-            && let Some(exception) = events.iter().find_map(ExecEvent::logged_exception)
+            && let Some((since, exception)) = events.iter().find_map(raised)
         {
-            self.failure = Some(Failure::new((&exception).into()));
+            self.failure = Some(Failure::new((&exception).into(), since));
             self.say_exception(exception, out);
         }
     }

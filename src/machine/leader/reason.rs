@@ -28,7 +28,7 @@ impl Leader {
         if is_open && self.status.promised.is_none() {
             self.barrier.set_ended_by_leader();
             self.raise(cx, reason.exception(), out);
-            self.failure = Some(Failure::new(reason.clone()));
+            self.failure = Some(Failure::new(reason.clone(), cx.now.wall));
             self.abort(cx, out);
         }
     }

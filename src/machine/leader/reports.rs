@@ -198,7 +198,7 @@ impl Leader {
     fn handle_lost_record(&mut self, cx: Context, rank: BrokerRank, output: bool) {
         if self.barrier.set_unknown(rank) {
             // The clock is for shells that do not come, and this one may have come and gone.
-            self.timers.cancel(LeaderTimer::Barrier);
+            self.stop_barrier_clock();
         }
         if output {
             self.log_lost_output(cx, rank, "its file on the node was lost");
@@ -233,14 +233,14 @@ impl Leader {
         }
         match self.barrier.enter(rank, entered) {
             Entered::Complete(count) => {
-                self.timers.cancel(LeaderTimer::Barrier);
+                self.stop_barrier_clock();
                 self.order(self.start.r.ranks(), &Order::Barrier { count, failed: false }, out);
             }
             Entered::Failed => self.fail_barrier(&rank.into(), out),
             Entered::First => {
                 let timeout = self.jobspec.barrier_timeout.or(cx.config.barrier_timeout);
                 if let Some(seconds) = timeout.filter(|seconds| *seconds > 0.0) {
-                    self.timers.arm(LeaderTimer::Barrier, cx.now.mono + seconds);
+                    self.start_barrier_clock(cx, seconds);
                 }
             }
             Entered::Waiting => (),

@@ -83,8 +83,7 @@ pub(super) struct Running {
 }
 
 impl State {
-    /// For `coverage/`.
-    #[cfg(any(test, feature = "coverage"))]
+    /// For statistics.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Opening(_) => "opening",

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+use serde_json::{Value, json};
+
 use super::retry::Policy;
 use crate::machine::away;
 use crate::machine::mono_time::MonoTime;
@@ -9,10 +12,13 @@ use crate::machine::{COMMIT_PAUSE, COMMIT_TRIES};
 
 /// Timers of one job's leader. Of two that are due at the same moment the one that stands first fires
 /// first: tasks are signalled before their shells.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum LeaderTimer {
     /// When the first shell barrier has not completed in time.
     Barrier,
+    /// When the job is told whom it waits for.
+    BarrierNotice,
     /// When a failed commit is tried again.
     Commit,
     /// When the coordinator is asked whether it still knows a job that has ended.
@@ -57,6 +63,7 @@ impl LeaderTimer {
             }
             // Of these only `ShellExit` is.
             Self::Barrier
+            | Self::BarrierNotice
             | Self::Ended
             | Self::Expiration
             | Self::Flush
@@ -122,6 +129,12 @@ impl TimerTable {
 
     pub(super) fn is_armed(&self, timer: LeaderTimer) -> bool {
         self.due.contains_key(&timer)
+    }
+
+    /// In how many seconds each fires, for statistics.
+    pub(super) fn stats(&self, now: MonoTime) -> Value {
+        let left = |(timer, at): (&LeaderTimer, &MonoTime)| (*timer, (*at - now).max(0.0));
+        json!(self.due.iter().map(left).collect::<BTreeMap<LeaderTimer, f64>>())
     }
 
     pub(super) fn next(&self) -> Option<MonoTime> {

@@ -63,7 +63,9 @@ impl Node {
         let scripts = shells.clone().map(|(id, agent, _)| (id, agent.script_stats(now)));
         let scripts = scripts.filter(|(_, all)| all.as_array().is_some_and(|all| !all.is_empty()));
         [
-            leaders.map(|(id, leader)| (id.to_string(), leader.stats(self.config()))).collect(),
+            leaders
+                .map(|(id, leader)| (id.to_string(), leader.stats(self.config(), now)))
+                .collect(),
             coordinated.map(|(id, _, rank)| (id.to_string(), json!({ "leader": rank }))).collect(),
             shells
                 .map(|(id, _, shell)| {

@@ -1,11 +1,12 @@
 //! Entries into the shell barrier that a record holds (`rfc/0008-recovery.md`, entry-said-again).
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{JOB, OWNER, World};
 use crate::config::Config;
-use crate::machine::{Credential, Event};
-use crate::proto::{BarrierEntry, BrokerRank, ClientId, Json, WaitStatus};
+use crate::machine::{Credential, Event, MonoTime, Now};
+use crate::port::supervisor::UnitEvent;
+use crate::proto::{BarrierEntry, BrokerRank, ClientId, Json, WaitStatus, WallTime};
 
 impl World {
     /// The client of a rank's shell says its entry of this number.
@@ -194,4 +195,85 @@ fn assert_nobody_passes_one_that_was_ended(are_said_before: bool) {
     }
     let refused = world.barrier.iter().filter(|(_, result)| result.is_err());
     assert_eq!((refused.count(), world.barrier.len()), (2, 2), "{:?}", world.barrier);
+}
+
+/// What the exec eventlog says of shells that are waited for.
+fn told(world: &World) -> Vec<&str> {
+    let told = world.events.iter().filter(|event| event.context.contains_key("barrier"));
+    told.filter_map(|event| event.context["data"].as_str()).collect()
+}
+
+/// [barrier-told]
+#[test]
+fn a_job_whose_barrier_waits_long_is_told_once_for_whom() {
+    let barrier_timeout = Some(100.0);
+    let mut world = started_with(Config { barrier_timeout, ..Config::default() });
+    world.say_entry(0, 1);
+    world.say_entry(2, 1);
+    world.pass(8.0);
+    assert_eq!(told(&world), [""; 0], "it is not long yet");
+    world.pass(80.0);
+    assert_eq!(told(&world), ["start barrier: 2 of 3 shells; waiting for n1\n"]);
+    let logged = world.events.iter().filter_map(crate::proto::ExecEvent::logged).count();
+    assert_eq!(logged, 0, "no shell has written it");
+    world.pass(20.0);
+    assert!(world.notes()[0].contains("waiting for 1/3 nodes (rank 1)"), "{:?}", world.notes());
+}
+
+#[test]
+fn a_barrier_that_completes_or_fails_is_not_told() {
+    let barrier_timeout = Some(100.0);
+    let begin = || {
+        let mut world = started_with(Config { barrier_timeout, ..Config::default() });
+        world.say_entry(0, 1);
+        world.say_entry(2, 1);
+        world
+    };
+    let (mut complete, mut failed, mut canceled) = (begin(), begin(), begin());
+    complete.say_entry(1, 1);
+    failed.exited(1, WaitStatus::exited(1));
+    canceled.cancel();
+    for mut world in [complete, failed, canceled] {
+        world.pass(30.0);
+        assert_eq!(told(&world), [""; 0]);
+    }
+}
+
+/// What rank 0, which leads the job, shows of it.
+fn shown(world: &World) -> Value {
+    let (mono, wall) = (MonoTime(world.now), WallTime(1e9 + world.now));
+    let stats = world.nodes[0].as_ref().map(|node| node.stats(Now { mono, wall }));
+    stats.unwrap_or_default()["jobs"][JOB.to_string()].take()
+}
+
+#[test]
+fn statistics_say_what_a_job_waits_for() {
+    let barrier_timeout = Some(100.0);
+    let mut world = World::with(12, Config { barrier_timeout, fanout: 20, ..Config::default() });
+    world.start("0-11", false);
+    world.all_started(0..2);
+    world.pass(1.0);
+    let starting = json!({ "count": 10, "ranks": "2-9" });
+    let stats = shown(&world);
+    assert_eq!((&stats["state"], &stats["starting"]), (&json!("launching"), &starting), "{stats}");
+    assert_eq!(stats["barrier"], Value::Null, "nobody waits");
+    world.all_started(2..12);
+    world.pass(1.0);
+    world.say_entry(3, 1);
+    let pending = json!({ "count": 11, "ranks": "0-2,4-8" });
+    let stats = shown(&world);
+    assert_eq!(stats["barrier"], json!({ "number": 1, "entered": 1, "pending": pending }));
+    assert!(stats["timers"]["barrier"].as_f64().is_some_and(|left| left > 90.0), "{stats}");
+    assert_eq!((&stats["state"], &stats["failure"]), (&json!("running"), &Value::Null));
+    world.cancel();
+    world.pass(1.0);
+    let stats = shown(&world);
+    assert_eq!(stats["failure"]["type"], "cancel", "{stats}");
+    assert!(stats["failure"]["since"].as_f64().is_some_and(|since| since >= 1e9), "{stats}");
+    assert!(stats["timers"]["kill-tasks"].is_number(), "{stats}");
+    // Something of it stays.
+    let status = WaitStatus::exited(0);
+    world.report(1, &world.unit_of(1), UnitEvent::Exited { status });
+    world.pass(1.0);
+    assert_eq!(shown(&world)["leftover"], json!({ "count": 1, "ranks": "1" }));
 }
