@@ -25,6 +25,7 @@ mod story;
 mod table;
 mod units;
 mod usage;
+mod why;
 
 use std::process::ExitCode;
 
@@ -66,6 +67,7 @@ enum Command {
     Uninstall(install::UninstallArguments),
     Units(units::Arguments),
     Usage(usage::Arguments),
+    Why(why::Arguments),
 }
 
 /// From arguments to exit status: 0, or 1 after an error.
@@ -84,6 +86,7 @@ fn main() -> ExitCode {
         Command::Uninstall(arguments) => install::uninstall(&arguments, &Cli::command()),
         Command::Units(arguments) => units::units(&arguments),
         Command::Usage(arguments) => usage::usage(&arguments),
+        Command::Why(arguments) => why::why(&arguments),
     };
     result.unwrap_or_else(|failure| failure.end("job-exec-rs"))
 }

@@ -214,7 +214,7 @@ test_expect_success 'a guest is told of his own jobs, and nothing of others' '
 	jq -s -e "map(.shells | length) == [1, 1, 0]" seen.[012] &&
 	test_must_fail grep "$(flux job id --to=f58plain "$other" | cut -c2-)" seen.[012]
 '
-test_expect_success COMMAND 'status, units and logs tell him the same' '
+test_expect_success COMMAND 'status, units, logs and why tell him the same' '
 	as_guest flux job-exec-rs status >told && cat told &&
 	test "$(wc -l <told)" = 2 &&
 	grep "^1 job:" told && grep "led by rank 0: runs, 2 of 2 shells" told &&
@@ -222,6 +222,11 @@ test_expect_success COMMAND 'status, units and logs tell him the same' '
 	test "$(sort told | xargs)" = "0 shell 1 shell" &&
 	as_guest flux job-exec-rs logs "$id" >told &&
 	grep " job  *submit" told && grep "rank 1  *module  *shell " told &&
+	as_guest flux job-exec-rs why "$id" >told && cat told &&
+	grep "led by .* (rank 0): runs, 2 of 2 shells" told &&
+	as_guest flux job-exec-rs why "$other" >told && cat told &&
+	grep "has resources, for " told && test_must_fail grep "led by" told &&
+	grep "unknown: more: the service tells users of their own jobs" told &&
 	test_must_fail as_guest flux job-exec-rs logs "$other" &&
 	test_must_fail as_guest flux job-exec-rs status "$other"
 '
