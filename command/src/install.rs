@@ -46,6 +46,17 @@ const HELP_TEXT: &str = r#"[{
 /// Read by systemd.
 const UNIT: &str = "flux.service.d/50-job-exec-rs.conf";
 const UNIT_TEXT: &str = include_str!("flux.service.conf");
+/// Also read by systemd, which starts neither until the timer is enabled.
+const METRICS: [(&str, &str); 2] = [
+    (
+        "job-exec-rs-metrics.service",
+        include_str!("../../packaging/systemd/job-exec-rs-metrics.service"),
+    ),
+    (
+        "job-exec-rs-metrics.timer",
+        include_str!("../../packaging/systemd/job-exec-rs-metrics.timer"),
+    ),
+];
 /// Where systemd reads units that are not made while it runs.
 const READ_BY_SYSTEMD: [&str; 2] = ["/usr/lib/systemd/system", "/usr/local/lib/systemd/system"];
 /// Read by flux-shell.
@@ -171,6 +182,7 @@ impl File {
         files.extend(resolver.map(|path| text(path, RESOLVER_TEXT)));
         files.push(text(paths.configuration.join(SHELL), SHELL_TEXT));
         files.push(text(paths.units.join(UNIT), UNIT_TEXT));
+        files.extend(METRICS.map(|(name, unit)| text(paths.units.join(name), unit)));
         let program = paths.programs.join(PROGRAM);
         let link = Content::Link(relative(&paths.commands, &program));
         files.push(File { path: program, content: Content::Program });

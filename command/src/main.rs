@@ -11,6 +11,7 @@ mod interrupts;
 mod life;
 mod logs;
 mod manual;
+mod metrics;
 mod out;
 mod own_systemd;
 mod paint;
@@ -62,6 +63,7 @@ enum Command {
     DemoLife(life::Arguments),
     Install(install::Arguments),
     Logs(logs::Arguments),
+    Metrics(metrics::Arguments),
     Perilog(perilog::Arguments),
     Status(status::Arguments),
     Uninstall(install::UninstallArguments),
@@ -81,6 +83,7 @@ fn main() -> ExitCode {
         Command::DemoLife(arguments) => life::live(&arguments),
         Command::Install(arguments) => install::install(&arguments, &Cli::command()),
         Command::Logs(arguments) => logs::logs(&arguments),
+        Command::Metrics(arguments) => metrics::metrics(&arguments),
         Command::Perilog(arguments) => perilog::perilog(&arguments),
         Command::Status(arguments) => status::status(&arguments),
         Command::Uninstall(arguments) => install::uninstall(&arguments, &Cli::command()),

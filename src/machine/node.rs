@@ -71,6 +71,8 @@ pub struct Node {
     /// Requests to lead that came before the supervisor had looked at what is on the node.
     pub(super) early: Vec<(RequestId, Box<LeadRequest>)>,
     units_started: u64,
+    /// Nodes that this rank has asked the resource module to drain.
+    drains: u64,
     ledger: Ledger,
     supervisor: SupervisorState,
     notice: Option<String>,
@@ -95,6 +97,7 @@ impl Node {
             born: None,
             early: Vec::new(),
             units_started: 0,
+            drains: 0,
             ledger: Ledger::default(),
             supervisor: SupervisorState::Starting,
             notice: None,

@@ -44,6 +44,10 @@ test_expect_success 'install puts everything where Flux looks' '
 	cmp "$top/command/src/shell.lua" "$dest$conf_dir/shell/lua.d/50-job-exec-rs.lua" &&
 	cmp "$top/command/src/flux.service.conf" \
 		"$dest$prefix/lib/systemd/system/flux.service.d/50-job-exec-rs.conf" &&
+	for unit in service timer; do
+		cmp "$top/packaging/systemd/job-exec-rs-metrics.$unit" \
+			"$dest$prefix/lib/systemd/system/job-exec-rs-metrics.$unit" || return 1
+	done &&
 	grep -x ".$connector_dir/resume.so" new &&
 	grep -x ".$module_dir/job-exec-rs.so" new &&
 	grep "^.$data_dir/modprobe/modprobe.d/.*\.toml$" new &&

@@ -66,6 +66,9 @@ impl Node {
                 }
                 let is_launch = matches!(effect, Effect::Unit(_, UnitCommand::Launch(_)));
                 self.units_started += u64::from(is_launch);
+                if let Effect::Drain { ranks, .. } = &effect {
+                    self.drains += ranks.len() as u64;
+                }
                 out.push(effect);
             }
         }

@@ -34,6 +34,7 @@ impl Node {
             "shells": shells,
             "scripts": scripts,
             "units-started": self.units_started,
+            "drains": self.drains,
             "restart": self.ledger.stats(),
             "config": config.stats(&self.facts().job_shell),
         })

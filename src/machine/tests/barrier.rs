@@ -216,7 +216,9 @@ fn a_job_whose_barrier_waits_long_is_told_once_for_whom() {
     assert_eq!(told(&world), ["start barrier: 2 of 3 shells; waiting for n1\n"]);
     let logged = world.events.iter().filter_map(crate::proto::ExecEvent::logged).count();
     assert_eq!(logged, 0, "no shell has written it");
+    assert_eq!(stats(&world)["drains"], 0);
     world.pass(20.0);
+    assert_eq!(stats(&world)["drains"], 1, "who was waited for");
     assert!(world.notes()[0].contains("waiting for 1/3 nodes (rank 1)"), "{:?}", world.notes());
 }
 
@@ -239,11 +241,15 @@ fn a_barrier_that_completes_or_fails_is_not_told() {
     }
 }
 
-/// What rank 0, which leads the job, shows of it.
-fn shown(world: &World) -> Value {
+/// What rank 0, which leads the job, shows.
+fn stats(world: &World) -> Value {
     let (mono, wall) = (MonoTime(world.now), WallTime(1e9 + world.now));
     let stats = world.nodes[0].as_ref().map(|node| node.stats(Now { mono, wall }));
-    stats.unwrap_or_default()["jobs"][JOB.to_string()].take()
+    stats.unwrap_or_default()
+}
+
+fn shown(world: &World) -> Value {
+    stats(world)["jobs"][JOB.to_string()].take()
 }
 
 #[test]
