@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use job_exec_rs::proto::JobId;
+use job_exec_rs::proto::{Idset, JobId};
 use serde_json::{Value, json};
 
 use super::broker::Broker;
@@ -14,24 +14,29 @@ use super::stats;
 
 /// Show what the service does: jobs, their ranks, and what each waits for
 ///
-/// The instance owner sees all jobs, another user the user's own.
+/// The instance owner sees all jobs, another user the user's own. If the module has found shells after its
+/// last load, a line says what has become of them: that of rank 0, or with --all those of all ranks.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   job-exec-rs status
+  job-exec-rs status --all               also what each rank has found after its load
   job-exec-rs status f2XyZ               one job
   job-exec-rs status --json | jq .jobs")]
 pub(super) struct Arguments {
     /// This job alone
     #[arg(value_name = "JOBID")]
     job: Option<JobId>,
+    /// Ask all ranks what they have found after their load. The exit status is 1 if one does not answer
+    #[arg(long, conflicts_with_all = ["job", "json"])]
+    all: bool,
     /// The statistics, as flux module stats shows them; of a job what they have on it
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn status(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    Broker::ask()?;
+    let broker = Broker::ask()?;
     let stats = stats::of_instance()?;
     let mut out = Out::lock();
     let shown = match arguments.job {
@@ -48,7 +53,34 @@ pub(super) fn status(arguments: &Arguments) -> Result<ExitCode, Failure> {
         None => show(&stats, &mut out),
     };
     shown.map_err(Failure::new)?;
-    Ok(ExitCode::SUCCESS)
+    if arguments.job.is_some() || arguments.json || stats::is_guests(&stats) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let ranks = if arguments.all { broker.ranks() } else { Idset::from_range(0..1) };
+    let (told, silent) = stats::of_ranks(&ranks);
+    for line in told.iter().filter_map(|(rank, stats)| found(*rank, &stats["restart"])) {
+        writeln!(out, "{line}").map_err(Failure::new)?;
+    }
+    for why in &silent {
+        writeln!(std::io::stderr(), "job-exec-rs: {why}").map_err(Failure::new)?;
+    }
+    Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What has become of the shells that a rank has found after its load, if there were any.
+fn found(rank: u32, restart: &Value) -> Option<String> {
+    let count = |key: &str| restart[key].as_u64().unwrap_or_default();
+    let fates = ["running", "ended", "lost", "never-started"].map(count);
+    let open = count("found").saturating_sub(fates.iter().sum());
+    let [running, ended, lost, never] = fates;
+    let plural = if count("found") == 1 { "" } else { "s" };
+    let text = format!(
+        "rank {rank} has found {} shell{plural} after its load: {running} ran on, {ended} had ended, {lost} \
+         were lost, {never} had not started, of {open} it is not known yet; {} ended here for no job",
+        count("found"),
+        count("unwanted"),
+    );
+    (count("found") > 0).then_some(text)
 }
 
 /// A job's id, as the statistics have it, and who leads it.
@@ -136,6 +168,18 @@ mod tests {
         }
         let error = of_job(&stats, JobId(2)).expect_err("another");
         assert!(error.to_string().contains("does not run"), "{error}");
+    }
+
+    #[test]
+    fn a_rank_says_what_it_has_found_if_there_was_anything() {
+        let restart = json!({ "found": 31, "running": 28, "ended": 2, "lost": 0, "never-started": 0,
+                              "unwanted": 4 });
+        assert_eq!(
+            found(3, &restart).expect("a line"),
+            "rank 3 has found 31 shells after its load: 28 ran on, 2 had ended, 0 were lost, 0 had not \
+             started, of 1 it is not known yet; 4 ended here for no job"
+        );
+        assert_eq!(found(3, &json!({ "found": 0, "unwanted": 0 })), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ import sys
 import time
 
 from instance import SIZE, pause, started, systemctl
+from left import restart_of
 
 PATIENCE_S = 60
 # The ranks of the two jobs.
@@ -58,12 +59,21 @@ def kill_shell(rank):
     await_true("the shell has ended", lambda: not os.path.exists(f"/proc/{pid}/exe"))
 
 
+def await_account(instance, rank, account):
+    await_true(f"rank {rank} says {account}", lambda: restart_of(instance, rank) == account)
+
+
 def play(instance):
     gate = instance.path("gate")
     os.mkfifo(gate)
     goes_on = submit(instance, GOES_ON, f"cat {gate}; cat $FLUX_JOB_TMPDIR/kept")
     killed = submit(instance, KILLED, "sleep inf")
     restart(instance, lambda: kill_shell(KILLED))
+    found = {"found": 1, "running": 0, "ended": 0, "lost": 0, "never-started": 0, "unwanted": 0}
+    await_account(instance, GOES_ON, found | {"running": 1})
+    await_account(instance, KILLED, found | {"ended": 1})
+    for rank in set(range(SIZE)) - {GOES_ON, KILLED}:
+        await_account(instance, rank, found | {"found": 0})
     assert len(directories(instance, GOES_ON)) == 1, directories(instance, GOES_ON)
     assert directories(instance, KILLED) == []
     with open(gate, "w", encoding="utf-8"):

@@ -1,5 +1,6 @@
 """What must not be left when all jobs have ended."""
 
+import json
 import os
 import time
 
@@ -82,6 +83,22 @@ def give_back(instance, full):
             instance.flux("resource", "undrain", line.split()[0], check=False)
 
 
+def restart_of(instance, rank):
+    """What has become of the shells that its module has found. None: it does not answer."""
+    text = instance.flux("module", "stats", "job-exec", rank=rank, check=False)
+    return json.loads(text)["restart"] if text else None
+
+
+def ledgers(instance, size):
+    """Ranks whose account of the shells that they have found since their load does not add up."""
+
+    def adds_up(one):
+        return one and one["found"] == one["running"] + one["ended"] + one["lost"] + one["never-started"]
+
+    found = ((rank, restart_of(instance, rank)) for rank in range(size))
+    return [f"rank {rank}: {one}" for rank, one in found if not adds_up(one)]
+
+
 def looks(instance, unserved):
     """What goes by itself, by kind."""
     return {
@@ -90,6 +107,7 @@ def looks(instance, unserved):
         "namespace-left": lambda: namespaces(instance, unserved),
         "process-left": lambda: processes(instance),
         "cores-left": lambda: cores(instance),
+        "ledger-open": lambda: ledgers(instance, SIZE),
     }
 
 

@@ -14,7 +14,7 @@ from chaos import Run
 from cluster import CORES, USERS, Cluster
 from jobs import KINDS
 from ledger import AGENT, NodeAccount, NodeAttempt, Watch
-from left import drained, give_back, namespaces
+from left import drained, give_back, ledgers, namespaces
 from schedule import FAULTS, PEER_TIMEOUT_S, make_plan
 from scripts import members
 from trouble import Trouble
@@ -89,6 +89,7 @@ def looks(cluster, unserved):
         "namespace-left": lambda: namespaces(cluster, unserved),
         "process-left": processes,
         "cores-left": cores,
+        "ledger-open": lambda: ledgers(cluster, cluster.count),
     }
 
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-test_description='flux job-exec-rs: doctor, units, status, logs'
+test_description='flux job-exec-rs: doctor, units, status, logs, metrics'
 instance_size=0
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -24,6 +24,8 @@ cat >look <<-\EOF
 	flux job-exec-rs status --json $id >status-json 2>&1
 	flux job-exec-rs status f2 >status-none 2>&1
 	echo $? >status-none-status
+	flux job-exec-rs metrics >metrics 2>&1
+	flux job-exec-rs metrics --output metrics.prom
 	flux job-exec-rs perilog list --json $id >perilog 2>&1
 	flux job-exec-rs perilog list -n >>perilog 2>&1
 	flux job-exec-rs doctor >doctor 2>&1
@@ -37,12 +39,17 @@ cat >look <<-\EOF
 	echo $? >units-away-status
 	flux job-exec-rs logs $id >logs-away 2>logs-away-err
 	echo $? >logs-away-status
+	flux exec -r 1 flux job-exec-rs metrics >metrics-away 2>&1
+	echo $? >metrics-away-status
+	flux job-exec-rs status --all >status-away 2>status-away-err
+	echo $? >status-away-status
 	flux exec -r 1 flux module load job-exec
 	flux job-exec-rs logs $id 2>head-err | head -n 1 >head
 	{ flux job-exec-rs logs --follow --json $id >logs-follow 2>&1; echo $? >follow-status; } &
 	flux cancel $id
 	flux job wait-event -t 30 $id clean >/dev/null
 	wait
+	flux job-exec-rs status --all >status-found 2>&1
 	flux job-exec-rs logs $id >logs 2>logs-err
 	flux job-exec-rs logs --since 0.001s $id >logs-since 2>&1
 	flux job-exec-rs logs f2 >logs-none 2>&1
@@ -122,6 +129,24 @@ test_expect_success 'units and logs show the others, say why it does not answer,
 	grep "job-exec-rs: rank 1: .*" units-away-err &&
 	grep "job-exec-rs: rank 1: .*" logs-away-err &&
 	grep " job  *submit" logs-away
+'
+test_expect_success UNITS 'status says what a rank has found after its load' '
+	test "$(cat status-away-status)" = 1 &&
+	grep "job-exec-rs: rank 1: " status-away-err &&
+	test_must_fail grep found status-away &&
+	grep "^rank 1 has found 1 shell after its load: " status-found &&
+	test_must_fail grep "^rank 0 has found" status-found
+'
+test_expect_success 'metrics are of this node, also without its module' '
+	for line in "job_exec_up 1" "job_exec_units_total 1" "job_exec_shells 1" "job_exec_led_jobs 1" \
+		"job_exec_drained_nodes_total 0" "job_exec_found_shells{fate=.running.} 0"; do
+		grep -x "$line" metrics || return 1
+	done &&
+	test "$(tail -n 1 metrics)" = "# EOF" &&
+	test "$(grep -v "_total" metrics)" = "$(grep -v "_total" metrics.prom)" &&
+	test "$(cat metrics-away-status)" = 0 &&
+	grep -x "job_exec_up 0" metrics-away &&
+	test "$(grep -vc "^#" metrics-away)" = 1
 '
 test_expect_success 'a reader that goes away is no error' '
 	grep submit head &&
