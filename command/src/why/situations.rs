@@ -300,6 +300,9 @@ fn while_it_is_killed() {
         "{says:?}"
     );
     assert!(says.iter().any(|line| line.contains("in 1m what is left is killed")), "{says:?}");
+    let told = json!({ "left_over": { "5": "pid 47 (user 0, \"a\u{1b}b\")" } });
+    let says = words(&killed(&told));
+    assert_eq!(says[2], "  n5 (rank 5): signals have not ended pid 47 (user 0, \"a\\u{1b}b\")");
     let leftover = json!({ "active_ranks": "", "leftover": { "count": 90, "ranks": "0-7" } });
     let says = words(&killed(&leftover));
     assert_eq!(

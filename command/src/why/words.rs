@@ -230,6 +230,11 @@ fn of_leader(learned: &Learned, job: &Value, settings: &Value) -> Vec<String> {
     if !learned.sees_all && !all.is_empty() {
         lines.push("  unknown: its processes there: the instance owner can see them".to_string());
     }
+    for (rank, processes) in job["left_over"].as_object().into_iter().flatten() {
+        let place = rank.parse().map_or(rank.clone(), |rank: Idset| place(learned, &rank));
+        let processes = plain(processes.as_str().unwrap_or_default());
+        lines.push(format!("  {place}: signals have not ended {processes}"));
+    }
     lines.extend(done(job, settings).map(|text| format!("  done: {text}")));
     let steps = next(job, settings);
     let steps: Vec<String> =

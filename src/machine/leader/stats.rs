@@ -1,5 +1,7 @@
 //! What `stats-get` shows of a job (`rfc/0005-configuration.md`, 5.5).
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::Leader;
@@ -65,6 +67,13 @@ impl Leader {
         ];
         for (key, ranks) in awaited.into_iter().filter(|(_, ranks)| !ranks.is_empty()) {
             stats[key] = named(&ranks);
+        }
+        let told = self.ranks.iter().filter(|(_, known)| !known.is_gone());
+        let told =
+            told.filter_map(|(rank, known)| Some((rank.to_string(), known.left_over.clone()?)));
+        let told: BTreeMap<String, String> = told.take(NAMED_MAX).collect();
+        if !told.is_empty() {
+            stats["left_over"] = json!(told);
         }
         let pending = self.barrier.pending();
         let entered = self.barrier.total() - pending.len();

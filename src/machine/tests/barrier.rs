@@ -282,4 +282,9 @@ fn statistics_say_what_a_job_waits_for() {
     world.report(1, &world.unit_of(1), UnitEvent::Exited { status });
     world.pass(1.0);
     assert_eq!(shown(&world)["leftover"], json!({ "count": 1, "ranks": "1" }));
+    assert_eq!(shown(&world)["left_over"], Value::Null);
+    let processes = "pid 47 (user 0, \"sleep\")".to_string();
+    world.report(1, &world.unit_of(1), UnitEvent::LeftOver { processes: processes.clone() });
+    world.pass(1.0);
+    assert_eq!(shown(&world)["left_over"], json!({ "1": processes }));
 }
