@@ -54,10 +54,10 @@ impl Leader {
         format!("out of memory on {hosts} ({rank} {ranks}): {processes} killed {why}")
     }
 
-    /// What all ranks have used, for the job's directory. `None`: it was not to be measured, or no shell
-    /// has run.
+    /// What all ranks have used, for the job's directory. `None`: there is no figure, and no reason but
+    /// that nothing was measured.
     pub(super) fn job_usage(&self, cx: Context) -> Option<Box<JobUsage>> {
-        if !cx.config.usage || !self.ranks.any(Rank::has_run) {
+        if !cx.config.usage || !self.ranks.any(|of| of.usage.is_some() || of.lost.is_some()) {
             return None;
         }
         let known = self.ranks.iter().filter_map(|(rank, of)| Some((rank, of.usage.as_deref()?)));

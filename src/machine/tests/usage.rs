@@ -77,13 +77,18 @@ fn a_rank_that_is_lost_says_why_nothing_is_known() {
 
 #[test]
 fn nothing_is_kept_of_a_job_that_is_not_measured() {
-    let mut world = World::with(2, Config { usage: false, ..Config::default() });
-    world.start("1", false);
-    world.started(1);
-    world.exited(1, WaitStatus(0));
-    world.pass(1.0);
-    world.assert_ended();
-    assert_eq!(world.usage, None);
+    for (is_wanted, is_measured) in [(false, true), (true, false)] {
+        let mut world = World::with(2, Config { usage: is_wanted, ..Config::default() });
+        world.start("1", false);
+        world.started(1);
+        if is_measured {
+            measure(&mut world, 1, &usage(7));
+        }
+        world.exited(1, WaitStatus(0));
+        world.pass(1.0);
+        world.assert_ended();
+        assert_eq!(world.usage, None);
+    }
 }
 
 /// [oom-told]
