@@ -28,13 +28,14 @@ says() {
 first_line() {
 	head -n 1 said | grep "$@"
 }
-# usage: scripts. Each prolog and epilog waits at its gate, if that is there.
+# usage: scripts. Each prolog and epilog waits at its gate, if that is there. Not for ever: nobody opens it
+# if the test has failed.
 scripts() {
 	cat >script <<-EOF
 		#!/bin/bash
 		cd "$PWD" || exit
 		gate=gate-\$1-\$(flux getattr rank)
-		if [ -e "\$gate" ]; then cat "\$gate"; fi
+		if [ -e "\$gate" ]; then timeout $patience cat "\$gate"; fi
 	EOF
 	chmod +x script
 	configure '[exec.perilog]' 'enable = true' \
