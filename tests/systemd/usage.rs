@@ -62,6 +62,30 @@ fn what_nobody_has_seen_is_read_by_the_next_life() {
 
 /// [usage-first]
 #[test]
+fn what_weighs_a_unit_against_others_weighs_its_slice() {
+    let Some((mut h, dir)) = harness() else { return };
+    let gate = Gate::new(dir.path().join("gate"));
+    let mut spec = h.spec(1, &gate.wait());
+    for (name, value) in [("CPUWeight", "50"), ("MemoryLow", "1M"), ("MemoryMax", "1G")] {
+        spec.properties.insert(name.to_string(), value.to_string());
+    }
+    let unit = spec.unit.to_string();
+    h.start_unit(spec);
+    h.started(1);
+    let slice = systemctl(&["show", "-p", "Slice", "--value", &unit]);
+    let show = ["show", "-p", "CPUWeight", "-p", "MemoryLow", "-p", "MemoryMax", slice.trim()];
+    let told = systemctl(&show);
+    for line in ["CPUWeight=50", "MemoryLow=1048576", "MemoryMax=infinity"] {
+        assert!(told.lines().any(|told| told == line), "{told}");
+    }
+    gate.open();
+    h.exited(1);
+    h.clean(1);
+    assert!(is_gone(&h, 1), "{}", slices());
+}
+
+/// [usage-first]
+#[test]
 fn what_a_shell_leaves_behind_counts() {
     let Some((mut h, _dir)) = harness() else { return };
     h.launch(1, &format!("(trap '' TERM; {BURN}; {BURN}) & exit 0"));

@@ -433,6 +433,17 @@ pub(super) const BUGS: &[Bug] = &[
         edits: &[("src/supervisor/tracker/patience.rs", "if hangs {", "if hangs && false {")],
     },
     Bug {
+        name: "SliceStoppedUnread",
+        what: "a unit's slice is stopped when the unit has exited, and read when it is empty",
+        oracle: "usage-kept",
+        seed: 1,
+        edits: &[(
+            "src/supervisor/core.rs",
+            "self.measure(unit, backend);\n        (self.sink)",
+            "backend.drop_usage(unit);\n        (self.sink)",
+        )],
+    },
+    Bug {
         name: "StartWithoutIntent",
         what: "a unit is started with an empty record",
         oracle: "epilog-follows",
@@ -518,6 +529,17 @@ pub(super) const BUGS: &[Bug] = &[
             "src/machine/agent/unwanted.rs",
             "let Some(step) = step else { return };",
             "let Some(step) = step.filter(|_| !there.shell.is_multiuser()) else { return };",
+        )],
+    },
+    Bug {
+        name: "UsageOfEarlierLife",
+        what: "what an earlier life of the module has measured is not told again",
+        oracle: "usage-kept",
+        seed: 1,
+        edits: &[(
+            "src/machine/agent/shell.rs",
+            "Note::Usage(usage) => shell.remarks.push(Report::Usage(usage)),",
+            "Note::Usage(_) => (),",
         )],
     },
     Bug {

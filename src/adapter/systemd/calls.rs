@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::io;
 
 use tokio::time::Instant;
-use zbus::Variant;
 use zbus::message::Message;
 
 use crate::proto::UnitName;
@@ -128,8 +127,7 @@ impl Systemd {
         };
         let Some(bus) = self.link.bus() else { return };
         start.unset(names);
-        let auxiliary: &[(&str, &[(&str, Variant<'_>)])] = &[];
-        let body = (unit.to_string(), "fail", &start.properties, auxiliary);
+        let body = (unit.to_string(), "fail", &start.properties, &start.auxiliary);
         bus.call_manager(Pending::Ask(ask), "StartTransientUnit", &body);
     }
 

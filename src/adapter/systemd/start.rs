@@ -31,6 +31,11 @@ const UNSET: &str = "UnsetEnvironment";
 /// guest's processes, however long it takes. `Type` cannot be configured for any unit.
 const FIXED_UNDER_IMP: &[&str] = &["KillMode", "SendSIGKILL", "TimeoutStopUSec"];
 
+/// Properties that weigh a unit against its siblings, or that hold only as far as all above it have
+/// them. In a slice of its own a unit has no sibling, so the slice has them as well.
+const OF_SLICE: &[&str] =
+    &["CPUWeight", "IOWeight", "MemoryLow", "MemoryLowScale", "MemoryMin", "MemoryMinScale"];
+
 /// Properties that systemd does not tell, or not as they were set.
 const NOT_COMPARABLE: &[&str] = &[
     "CPUAffinity",
@@ -83,6 +88,8 @@ pub(super) enum SpecError {
 #[derive(Clone, Debug)]
 pub(super) struct StartCall {
     pub(super) properties: Vec<(String, Variant<'static>)>,
+    /// The unit's slice, if it has properties of its own.
+    pub(super) auxiliary: Vec<(String, Vec<(String, Variant<'static>)>)>,
     /// Properties that systemd may silently ignore. They are compared later with what systemd has.
     pub(super) read_back: Vec<Property>,
     /// The variables that are set for it.
@@ -113,9 +120,13 @@ impl StartCall {
         for property in as_a_child(spec, inherited, &asked).chain(asked.clone()) {
             properties.insert(property.name, property.value);
         }
+        let mut auxiliary = Vec::new();
         if spec.measured {
             let slice = SliceName::new(&spec.unit, spec.digest.as_str());
             let name = slice.under(spec.parent_slice());
+            let its = asked.iter().filter(|asked| OF_SLICE.contains(&asked.name.as_str()));
+            let its: Vec<_> = its.map(|its| (its.name.clone(), its.value.clone())).collect();
+            auxiliary.extend((!its.is_empty()).then(|| (name.clone(), its)));
             properties.insert("Slice".to_string(), name.into());
         }
         let mut read_back = asked;
@@ -135,7 +146,7 @@ impl StartCall {
         }
         let unset = unset_variables(spec);
         let names = environment.into_keys().collect();
-        Ok(Self { properties, read_back, names, unset, multiuser: spec.multiuser })
+        Ok(Self { properties, auxiliary, read_back, names, unset, multiuser: spec.multiuser })
     }
 
     /// The properties of which systemd tells the values as they were set.
