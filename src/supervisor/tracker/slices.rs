@@ -25,6 +25,8 @@ pub(super) struct Slices {
 enum Need {
     /// Nobody does, and no process is left. systemd has not said that it has stopped it.
     Over,
+    /// Its unit was in the last list as well, and nobody has asked for it yet.
+    Seen(String),
     /// The name that systemd has for it, as far as it is known.
     Wanted(Option<String>),
 }
@@ -42,8 +44,10 @@ impl Slices {
     /// An earlier life may have started it.
     pub(super) fn find(&mut self, unit: &UnitName, digest: &str) {
         if !unit.is_script() {
-            let slice = SliceName::new(unit, digest);
-            self.known.entry(slice).or_insert(Need::Wanted(None));
+            let need = self.known.entry(SliceName::new(unit, digest)).or_insert(Need::Wanted(None));
+            if let Need::Seen(name) = need {
+                *need = Need::Wanted(Some(std::mem::take(name)));
+            }
         }
     }
 }
@@ -55,6 +59,7 @@ impl Tracker {
         let of_unit = self.slices.known.iter_mut().filter(|(slice, _)| slice.unit() == unit);
         let names: Vec<String> = of_unit
             .filter_map(|(_, need)| match std::mem::replace(need, Need::Over) {
+                Need::Seen(name) => Some(name),
                 Need::Wanted(name) => name,
                 Need::Over => None,
             })
@@ -74,16 +79,19 @@ impl Tracker {
             match self.slices.known.get_mut(&slice) {
                 Some(Need::Wanted(known)) => *known = Some(name.clone()),
                 Some(Need::Over) => self.ask(Call::StopSlice(name.clone())),
-                None if has_unit() => {
-                    self.slices.known.insert(slice.clone(), Need::Wanted(Some(name.clone())));
+                Some(Need::Seen(_)) | None if has_unit() => {
+                    self.slices.known.insert(slice.clone(), Need::Seen(name.clone()));
                 }
-                None if self.spared.contains(slice.unit()) => {}
-                None => self.ask(Call::StopSlice(name.clone())),
+                Some(Need::Seen(_)) | None if self.spared.contains(slice.unit()) => {}
+                Some(Need::Seen(_)) | None => {
+                    self.slices.known.remove(&slice);
+                    self.ask(Call::StopSlice(name.clone()));
+                }
             }
             present.insert(slice);
         }
         let is_left = |slice: &SliceName, need: &Need| match need {
-            Need::Over => present.contains(slice),
+            Need::Over | Need::Seen(_) => present.contains(slice),
             Need::Wanted(_) => true,
         };
         self.slices.known.retain(|slice, need| is_left(slice, need));

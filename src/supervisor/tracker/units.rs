@@ -431,7 +431,10 @@ impl Tracker {
         let Some(watched) = self.units.get_mut(unit) else { return };
         match (watched.phase, watched.collection.stage) {
             (Phase::Queued, _) => {}
-            (Phase::Probing, _) => self.release(unit),
+            (Phase::Probing, _) => {
+                self.stop_slice(unit);
+                self.release(unit);
+            }
             // The call to start it was lost.
             (Phase::Starting, _) => self.start_again(unit),
             (Phase::Finding, _) if watched.start.is_some() => self.start_again(unit),

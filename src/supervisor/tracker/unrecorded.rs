@@ -52,11 +52,14 @@ impl Tracker {
         let outcome = state.start_outcome(unit.is_multiuser());
         if let Outcome::Failed(Some(_)) = outcome {
             // Nothing of it has ever run.
+            self.stop_slice(&unit);
             return self.sweep(unit);
         }
         let (Some(userid), Some(size), false) = (state.userid, state.size, state.digest.is_empty())
         else {
-            if !state.is_down() {
+            if state.is_down() {
+                self.stop_slice(&unit);
+            } else {
                 tracing::warn!(%unit, "this service has not started the unit: leaving it alone");
             }
             return self.sweep(unit);

@@ -105,3 +105,25 @@ fn one_whose_stop_was_lost_is_stopped_although_its_unit_is_still_there() {
         assert_eq!(is_asked, is_first, "what is not listed is forgotten");
     }
 }
+
+/// Its record was lost, and it ended under the IMP, which keeps nothing of it, before it was looked at.
+/// [slice-stopped]
+#[test]
+fn that_of_a_unit_which_vanishes_before_it_is_looked_at_is_stopped() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    list(&mut talk, &[unit.to_string(), slice(&unit)]);
+    talk.looked(&unit, &stub());
+    talk.asked(&Call::StopSlice(slice(&unit)));
+}
+
+/// The same, and it vanishes while systemd says nothing of it.
+/// [slice-stopped]
+#[test]
+fn that_of_a_unit_which_a_later_list_has_not_is_stopped() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    list(&mut talk, &[unit.to_string(), slice(&unit)]);
+    talk.take_asks();
+    talk.asks.clear();
+    list(&mut talk, &[slice(&unit)]);
+    talk.asked(&Call::StopSlice(slice(&unit)));
+}
