@@ -233,7 +233,8 @@ wait_event() {
 }
 
 # usage: job_events JOBID
-# Names only, one per line. A hold of the service is left out if it has ended: whether a job gets
+# Names only, one per line, without the memo of what the job has used, which not every method measures.
+# A hold of the service is left out if it has ended: whether a job gets
 # one depends on whether a checkpoint is made while the job is in CLEANUP.
 job_events() {
     flux job eventlog -f json "$1" | jq -rn '
@@ -241,7 +242,7 @@ job_events() {
 	[inputs] as $all
 	| ([$all[] | select(is_hold("epilog-start"))] | length) as $starts
 	| ([$all[] | select(is_hold("epilog-finish"))] | length) as $ends
-	| $all[]
+	| $all[] | select(.name != "memo")
 	| select($starts != $ends or (is_hold("epilog-start") or is_hold("epilog-finish") | not))
 	| .name'
 }
