@@ -274,6 +274,9 @@ def end_units(handle, units):
             kill = ["kill", "--kill-whom=main", "--signal=SIGUSR1"] if unit.startswith("imp-") else ["stop"]
             for command in (kill, ["stop"], ["reset-failed"]):
                 subprocess.run(["systemctl", "--user", *command, unit], check=False)
+            # What the kernel has counted for it is kept there. The module is not here to stop it.
+            slices = unit.removesuffix(".service").replace("-", "_")
+            subprocess.run(["systemctl", "--user", "stop", f"*{slices}_*.slice"], check=False)
     if not running_units(handle):
         give_back(handle)
 

@@ -78,7 +78,9 @@ struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let names: Vec<String> = self.units.iter().map(UnitName::to_string).collect();
+        let slices = |unit: &UnitName| format!("*{}_*.slice", unit.stem().replace('-', "_"));
+        let names: Vec<String> =
+            self.units.iter().flat_map(|unit| [unit.to_string(), slices(unit)]).collect();
         // What has ended is not there any more.
         let verbs: &[&str] = if names.is_empty() { &[] } else { &["stop", "reset-failed"] };
         for verb in verbs {
