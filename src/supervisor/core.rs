@@ -226,6 +226,8 @@ impl Core {
                 // Else it was removed because it was listed behind its end.
                 if self.look_up(&unit, "end").is_some_and(|known| known.removal == Removal::Asked) {
                     self.set_empty(&unit, backend);
+                } else {
+                    self.drop_usage(&unit, backend);
                 }
             }
             BackendEvent::Exists(unit) => self.handle_exists(&unit, backend),
@@ -461,7 +463,8 @@ impl Core {
                 if known.is_held {
                     backend.collect(unit);
                 }
-                if !known.may_run() {
+                if known.is_empty() || matches!(known.program, Program::Lost | Program::NotStarted)
+                {
                     backend.drop_usage(unit);
                 }
             }

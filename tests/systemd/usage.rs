@@ -1,5 +1,8 @@
 //! What shells have used, from a real systemd.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
 use job_exec_rs::proto::{Stream, Usage, WaitStatus};
 
 use super::support::{Gate, Harness};
@@ -95,4 +98,38 @@ fn what_a_shell_leaves_behind_counts() {
     assert!(usage(&h, 1).user.is_some_and(|us| us > 0));
     h.forget(1);
     assert!(is_gone(&h, 1), "{}", slices());
+}
+
+/// [slice-stopped]
+#[test]
+fn a_program_that_cannot_be_executed_leaves_no_slice() {
+    let Some((mut h, dir)) = harness() else { return };
+    let path = dir.path().join("program");
+    std::fs::write(&path, "#!/nonexistent\n").unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    let mut spec = h.spec(1, "");
+    spec.argv = vec![path.display().to_string()];
+    h.start_unit(spec);
+    h.failed(1);
+    h.forget(1);
+    assert!(is_gone(&h, 1), "{}", slices());
+}
+
+/// [slice-stopped]
+#[test]
+fn shells_that_signals_end_leave_no_slice() {
+    let Some((mut h, _dir)) = harness() else { return };
+    for (job, signal, all) in (1..=12).map(|n| {
+        let signals = [libc::SIGTERM, libc::SIGKILL, libc::SIGHUP];
+        (n, signals[n as usize % 3], n % 2 == 0)
+    }) {
+        h.launch(job, "exec sleep inf");
+        h.started(job);
+        h.signal(job, signal, all);
+        h.exited(job);
+        h.clean(job);
+    }
+    for job in 1..=12 {
+        assert!(is_gone(&h, job), "{job}: {}", slices());
+    }
 }

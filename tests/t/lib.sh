@@ -75,7 +75,7 @@ no_records() {
 
 # Names of all units that could be a shell's.
 all_units() {
-    systemctl --user list-units --all --plain --no-legend '*shell-*' '*prolog-*' '*epilog-*' '*shell_*.slice' \
+    systemctl --user list-units --all --plain --no-legend '*shell-*' '*prolog-*' '*epilog-*' \
         2>/dev/null | awk '{print $1}'
 }
 

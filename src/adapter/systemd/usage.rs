@@ -20,9 +20,11 @@ pub(super) fn directory(manager: &Path, spec: &UnitSpec) -> PathBuf {
     levels.chain([name.clone()]).fold(manager.to_path_buf(), |path, level| path.join(level))
 }
 
-/// What a unit has used. `None` if it has no such slice, or its own cgroup is still below it.
+/// What a unit has used. `None` if it has no such slice, or a process is left in it.
 pub(super) fn read(directory: &Path, spec: &UnitSpec) -> Option<Usage> {
-    if directory.join(spec.unit.to_string()).exists() {
+    // The unit's own cgroup can be there for a moment when its last process has ended.
+    let events = with_descriptors(|| std::fs::read_to_string(directory.join("cgroup.events")));
+    if events.is_ok_and(|events| value(&events, "populated") == Some(1)) {
         return None;
     }
     Some(Usage { limit: limit(spec), ..counted(directory)? })
@@ -119,7 +121,9 @@ mod tests {
         let mut limited = spec.clone();
         limited.properties.insert("MemoryMax".to_string(), "20G".to_string());
         assert_eq!(read(path, &limited).unwrap().limit, Some(20 << 30));
-        std::fs::create_dir(path.join(spec.unit.to_string())).unwrap();
+        std::fs::write(path.join("cgroup.events"), "populated 0\nfrozen 0\n").unwrap();
+        assert!(read(path, &spec).is_some());
+        std::fs::write(path.join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
         assert_eq!(read(path, &spec), None);
     }
 

@@ -216,6 +216,9 @@ impl Tracker {
         let next = old
             .and_then(|old| Some((old.collection.next.take()?, std::mem::take(&mut old.signals))));
         self.release(unit);
+        if self.slices.is_left(unit) {
+            self.stop_slice(unit);
+        }
         if let Some((spec, signals)) = next {
             self.start_unit(&spec);
             signals.into_iter().for_each(|(signal, all)| self.hold_signal(unit, signal, all));

@@ -171,12 +171,12 @@ impl Tracker {
         watched.is_some_and(|watched| watched.start.is_some() || watched.collection.next.is_some())
     }
 
-    /// Whether systemd is there, and has units left to remove of which no process is left.
+    /// Whether systemd is there, and has units left to remove of which no process is left, or slices.
     pub fn is_removing(&self) -> bool {
         let is_removed = |unit: &Watched| {
             unit.collection.is_told_empty && unit.collection.stage != CollectState::Held
         };
-        self.is_ready() && self.units.values().any(is_removed)
+        self.is_ready() && (self.units.values().any(is_removed) || self.slices.is_stopping())
     }
 
     /// Whether this call is still to be answered.
@@ -271,6 +271,7 @@ impl Backend for Tracker {
     }
 
     fn forget(&mut self, unit: &UnitName) {
+        self.slices.leave(unit);
         match self.units.get_mut(unit) {
             Some(watched) if watched.is_being_removed() => {
                 (watched.collection.is_told_empty, watched.collection.next) = (true, None);

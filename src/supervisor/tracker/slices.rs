@@ -25,7 +25,7 @@ pub(super) struct Slices {
 enum Need {
     /// Nobody does, and no process is left. systemd has not said that it has stopped it.
     Over,
-    /// Its unit was in the last list as well, and nobody has asked for it yet.
+    /// Nobody asks for it, and its unit is there.
     Seen(String),
     /// The name that systemd has for it, as far as it is known.
     Wanted(Option<String>),
@@ -39,6 +39,26 @@ impl Slices {
             let name = slice.under(spec.parent_slice());
             self.known.insert(slice, Need::Wanted(Some(name)));
         }
+    }
+
+    /// Nobody asks for the unit's any more. Something of the unit is left.
+    pub(super) fn leave(&mut self, unit: &UnitName) {
+        for need in self.known.iter_mut().filter(|(slice, _)| slice.unit() == unit) {
+            if let Need::Wanted(Some(name)) = need.1 {
+                *need.1 = Need::Seen(std::mem::take(name));
+            }
+        }
+    }
+
+    /// Nobody asks for the unit's.
+    pub(super) fn is_left(&self, unit: &UnitName) -> bool {
+        let mut of_unit = self.known.iter().filter(|(slice, _)| slice.unit() == unit);
+        of_unit.any(|(_, need)| matches!(need, Need::Seen(_)))
+    }
+
+    /// systemd has not said of one that it has stopped it, and it was asked to, or will be.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.known.values().any(|need| matches!(need, Need::Over))
     }
 
     /// An earlier life may have started it.

@@ -20,7 +20,9 @@ fn a_slice_is_stopped_once_when_nobody_needs_it() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.run(&unit);
     talk.tracker.drop_usage(&unit);
+    assert!(talk.tracker.is_removing(), "systemd refuses who has gone from the bus");
     talk.answer(&Call::StopSlice(slice(&unit)), Ok(CallAnswer::Done));
+    assert!(!talk.tracker.is_removing());
     talk.tracker.drop_usage(&unit);
     talk.nothing_asked();
 }
@@ -125,5 +127,25 @@ fn that_of_a_unit_which_a_later_list_has_not_is_stopped() {
     talk.take_asks();
     talk.asks.clear();
     list(&mut talk, &[slice(&unit)]);
+    talk.asked(&Call::StopSlice(slice(&unit)));
+}
+
+/// The rank was drained, and the job is over: its unit goes when its last process has ended.
+/// [slice-stopped]
+#[test]
+fn that_of_a_unit_which_nobody_wants_goes_with_it() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.run(&unit);
+    talk.changed(&unit, exited(0));
+    talk.event(exit(&unit, 0));
+    talk.tracker.collect(&unit);
+    talk.answer(
+        &Call::ControlGroup(unit.clone()),
+        Ok(CallAnswer::ControlGroup("/group".to_string())),
+    );
+    talk.tracker.forget(&unit);
+    talk.answer(&Call::Stop(unit.clone()), Ok(CallAnswer::Done));
+    talk.changed(&unit, inactive());
+    talk.asked(&Call::Unwatch(unit.clone()));
     talk.asked(&Call::StopSlice(slice(&unit)));
 }
