@@ -192,7 +192,7 @@ impl SimSystemd {
                 let answer = Ok(CallAnswer::ControlGroup(group));
                 return self.tell(connection, News::Answer { number, answer });
             }
-            Call::Later(_) | Call::LaterList | Call::LaterStarts => {
+            Call::Later(_) | Call::LaterList | Call::LaterSlice(_) | Call::LaterStarts => {
                 return self.acts.push(Act::Later { connection, number });
             }
             Call::Guard { .. } | Call::Patience | Call::ReadBack(_) | Call::Reconnect => return,
@@ -344,6 +344,7 @@ impl SimSystemd {
             | Call::IsEmpty { .. }
             | Call::Later(_)
             | Call::LaterList
+            | Call::LaterSlice(_)
             | Call::LaterStarts
             | Call::Patience
             | Call::ReadBack(_)

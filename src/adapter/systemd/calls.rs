@@ -45,7 +45,9 @@ impl Systemd {
                 }
                 self.ask_bus(ask);
             }
-            Call::Later(_) | Call::LaterStarts => self.pauses.begin(ask.number, pause::REFUSED),
+            Call::Later(_) | Call::LaterSlice(_) | Call::LaterStarts => {
+                self.pauses.begin(ask.number, pause::REFUSED)
+            }
             Call::LaterList => self.pauses.begin(ask.number, pause::UNHEARD),
             Call::Main { unit, pid } => {
                 self.main_processes.hold(unit, *pid);
@@ -318,6 +320,7 @@ fn call(bus: &mut Bus, ask: Ask, patterns: &[String; 2]) {
         | Call::IsEmpty { .. }
         | Call::Later(_)
         | Call::LaterList
+        | Call::LaterSlice(_)
         | Call::LaterStarts
         | Call::Patience
         | Call::ReadBack(_)

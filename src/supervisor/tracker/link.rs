@@ -140,7 +140,7 @@ impl Tracker {
         }
     }
 
-    pub(super) fn pause_list(&mut self) {
+    fn pause_list(&mut self) {
         if !self.unanswered.values().any(|call| *call == Call::LaterList) {
             self.ask(Call::LaterList);
         }

@@ -67,6 +67,8 @@ pub enum Call {
     Later(UnitName),
     /// A pause of some seconds, before the units are listed again.
     LaterList,
+    /// A pause of about a second, before this slice is stopped again.
+    LaterSlice(String),
     /// A pause of about a second, before refused starts are tried again.
     LaterStarts,
     /// A pause as long as systemd may leave a call without an answer. Answered with
@@ -144,6 +146,7 @@ impl Call {
             | Self::Unwatch(unit)
             | Self::Watch(unit) => Some(unit),
             Self::LaterList
+            | Self::LaterSlice(_)
             | Self::LaterStarts
             | Self::List
             | Self::Patience
@@ -180,7 +183,11 @@ impl std::fmt::Display for Call {
             }
             Self::Guard { .. } | Self::IsEmpty { .. } | Self::SeenGroup(_) => "the cgroup",
             Self::Kill { .. } => "a signal",
-            Self::Later(_) | Self::LaterList | Self::LaterStarts | Self::Patience => "a pause",
+            Self::Later(_)
+            | Self::LaterList
+            | Self::LaterSlice(_)
+            | Self::LaterStarts
+            | Self::Patience => "a pause",
             Self::List => "the list of units",
             Self::Ping => "a sign of life",
             Self::ReadBack(_) => "the configured properties",

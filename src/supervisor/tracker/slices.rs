@@ -117,6 +117,16 @@ impl Tracker {
         self.slices.known.retain(|slice, need| is_left(slice, need));
     }
 
+    /// The pause before a slice is stopped again is over.
+    pub(super) fn stop_slice_again(&mut self, name: String) {
+        if self.link == Link::Ready
+            && let Some(slice) = SliceName::parse(&name)
+            && !matches!(self.slices.known.get(&slice), Some(Need::Wanted(_)))
+        {
+            self.ask(Call::StopSlice(name));
+        }
+    }
+
     pub(super) fn handle_slice_answer(&mut self, name: &str, answer: Result<CallAnswer, Refusal>) {
         match answer {
             Err(refusal) if refusal.is_absence() => {}
@@ -124,7 +134,7 @@ impl Tracker {
                 tracing::warn!(slice = name, %refusal, "systemd does not stop a slice");
                 self.slices.refusals += u32::from(!refusal.is_quota());
                 if self.slices.refusals <= REFUSALS_MAX {
-                    self.pause_list();
+                    self.ask(Call::LaterSlice(name.to_string()));
                 }
             }
             Ok(_) | Err(_) => {

@@ -535,11 +535,9 @@ impl Tracker {
             (Call::SeenGroup(unit), Ok(CallAnswer::ControlGroup(at))) => self.see_group(&unit, at),
             (Call::Later(unit), _) => self.handle_pause_over(unit),
             (Call::StopSlice(slice), answer) => self.handle_slice_answer(&slice, answer),
+            (Call::LaterSlice(slice), _) => self.stop_slice_again(slice),
             (Call::LaterList, _) => self.handle_list_due(),
-            (Call::LaterStarts, _) => {
-                self.delayed = None;
-                self.start_next();
-            }
+            (Call::LaterStarts, _) => self.end_delay(),
             (Call::Kill { unit, signal, all }, Err(error)) => {
                 self.handle_kill_refusal(&unit, signal, all, &error);
             }
@@ -623,6 +621,12 @@ impl Tracker {
         let delayed = self.delayed.get_or_insert(0);
         self.queue.insert(self.queue.len().min(*delayed), unit.clone());
         *delayed += 1;
+    }
+
+    /// The pause after a refused start is over.
+    fn end_delay(&mut self) {
+        self.delayed = None;
+        self.start_next();
     }
 
     /// Handle a call that was refused: by systemd for an unknown reason, such as lack of memory, or

@@ -78,17 +78,13 @@ fn what_a_list_has_and_nobody_needs_is_stopped() {
 
 /// [slice-stopped]
 #[test]
-fn one_that_is_not_stopped_is_tried_again_with_the_next_list() {
+fn one_that_is_not_stopped_is_tried_again() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.run(&unit);
     talk.tracker.drop_usage(&unit);
     talk.answer(&Call::StopSlice(slice(&unit)), Err(refusal("busy")));
-    talk.answer(&Call::LaterList, Ok(CallAnswer::Done));
-    let number = talk.list();
-    let answer = Ok(CallAnswer::Listed(vec![slice(&unit)]));
-    talk.tracker.handle_news(News::Answer { number, answer });
-    talk.take_asks();
-    assert!(talk.asks.iter().any(|ask| ask.call == Call::StopSlice(slice(&unit))));
+    talk.answer(&Call::LaterSlice(slice(&unit)), Ok(CallAnswer::Done));
+    talk.asked(&Call::StopSlice(slice(&unit)));
 }
 
 /// [slice-stopped]
