@@ -93,7 +93,7 @@ test_expect_success 'a shell that fails, or is killed, has its figures, and leav
 	id=$(flux submit -N2 --tasks-per-node=1 sh -c "exit 3") &&
 	wait_event "$id" clean &&
 	flux job info "$id" usage | jq -e ".ranks == \"0-1\"" &&
-	id=$(flux submit sleep 1000) && wait_event "$id" start &&
+	id=$(flux submit sleep inf) && wait_event "$id" start &&
 	flux cancel "$id" && wait_event "$id" clean &&
 	flux job info "$id" usage | jq -e "(.ranks | length) > 0" &&
 	await no_slices
