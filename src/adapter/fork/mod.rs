@@ -29,8 +29,7 @@ use nix::unistd::Pid;
 use tokio::task::JoinSet;
 
 use crate::port::supervisor::{Method, Started, UnitSpec};
-use crate::proto::Usage;
-use crate::proto::{UnitName, WaitStatus};
+use crate::proto::{UnitName, Usage, WaitStatus};
 use crate::supervisor::{Backend, BackendDriver, BackendEvent, OutputPaths};
 
 /// Child processes of this process.

@@ -282,7 +282,9 @@ impl Leader {
         if let Some(known) = event.logged_missing().and_then(|rank| self.ranks.get_mut(rank)) {
             known.in_log.output_lost = true;
         }
-        for rank in event.logged_oom().iter().flat_map(Idset::ranks) {
+        // The job's user can have named any ranks, and very many.
+        let told = event.logged_oom().unwrap_or_default().intersection(self.start.r.ranks());
+        for rank in told.ranks() {
             if let Some(known) = self.ranks.get_mut(rank) {
                 known.in_log.oom_told = true;
             }

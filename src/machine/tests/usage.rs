@@ -3,7 +3,7 @@
 use super::World;
 use crate::config::Config;
 use crate::port::supervisor::UnitEvent;
-use crate::proto::{BrokerRank, Response, Usage, WaitStatus};
+use crate::proto::{BrokerRank, ExecEvent, Response, Usage, WaitStatus, WallTime};
 
 fn usage(memory: u64) -> Usage {
     Usage { memory: Some(memory), user: Some(1_500_000), ..Usage::default() }
@@ -127,4 +127,21 @@ fn a_status_alone_is_no_sign_of_it() {
     world.exited(1, WaitStatus(libc::SIGKILL));
     world.pass(1.0);
     assert_eq!(exceptions(&world), [""; 0]);
+}
+
+/// The job's user writes the exec eventlog. Ranks that are not the job's are not counted up to.
+#[test]
+fn a_forged_eventlog_does_not_hold_up_who_takes_over() {
+    let mut world = World::running(2, "1");
+    world.make_lasting(1);
+    let most = "0-16777214".parse().expect("ranks");
+    world.events.extend(vec![ExecEvent::oom(WallTime(1.0), &most); 10_000]);
+    world.unload(1);
+    world.load(1);
+    world.pass(10.0);
+    measure(&mut world, 1, &Usage { oom_kills: Some(1), ..usage(1) });
+    world.exited(1, WaitStatus(0));
+    world.pass(20.0);
+    assert_eq!(exceptions(&world), [""; 0], "it hides what is told of this job alone");
+    assert_eq!(world.usage.take().expect("usage").oom_kills, [Some(1)]);
 }

@@ -133,7 +133,7 @@ impl Tracker {
             Err(refusal) if !refusal.is_no_unit() => {
                 tracing::warn!(slice = name, %refusal, "systemd does not stop a slice");
                 self.slices.refusals += u32::from(!refusal.is_quota());
-                if self.slices.refusals <= REFUSALS_MAX {
+                if refusal.is_quota() || self.slices.refusals <= REFUSALS_MAX {
                     self.ask(Call::LaterSlice(name.to_string()));
                 }
             }
