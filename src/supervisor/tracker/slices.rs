@@ -41,19 +41,26 @@ impl Slices {
         }
     }
 
+    /// Those of one unit: of this job, and perhaps of earlier ones with its name.
+    fn of_unit(&self, unit: &UnitName) -> Vec<SliceName> {
+        let from = self.known.range(SliceName::new(unit, "")..);
+        from.map(|(slice, _)| slice).take_while(|slice| slice.unit() == unit).cloned().collect()
+    }
+
     /// Nobody asks for the unit's any more. Something of the unit is left.
     pub(super) fn leave(&mut self, unit: &UnitName) {
-        for need in self.known.iter_mut().filter(|(slice, _)| slice.unit() == unit) {
-            if let Need::Wanted(Some(name)) = need.1 {
-                *need.1 = Need::Seen(std::mem::take(name));
+        for slice in self.of_unit(unit) {
+            if let Some(need) = self.known.get_mut(&slice)
+                && let Need::Wanted(Some(name)) = need
+            {
+                *need = Need::Seen(std::mem::take(name));
             }
         }
     }
 
     /// Nobody asks for the unit's.
     pub(super) fn is_left(&self, unit: &UnitName) -> bool {
-        let mut of_unit = self.known.iter().filter(|(slice, _)| slice.unit() == unit);
-        of_unit.any(|(_, need)| matches!(need, Need::Seen(_)))
+        self.of_unit(unit).iter().any(|slice| matches!(self.known[slice], Need::Seen(_)))
     }
 
     /// systemd has not said of one that it has stopped it, and it was asked to, or will be.
@@ -76,16 +83,20 @@ impl Tracker {
     /// Have the slice of a unit stopped. What is not known by name, or does not get through, the next
     /// list has.
     pub(super) fn stop_slice(&mut self, unit: &UnitName) {
-        let of_unit = self.slices.known.iter_mut().filter(|(slice, _)| slice.unit() == unit);
-        let names: Vec<String> = of_unit
-            .filter_map(|(_, need)| match std::mem::replace(need, Need::Over) {
-                Need::Seen(name) => Some(name),
-                Need::Wanted(name) => name,
-                Need::Over => None,
-            })
-            .collect();
-        if self.link == Link::Ready {
-            names.into_iter().for_each(|name| self.ask(Call::StopSlice(name)));
+        let is_ready = self.link == Link::Ready;
+        for slice in self.slices.of_unit(unit) {
+            let name = match self.slices.known.insert(slice.clone(), Need::Over) {
+                Some(Need::Seen(name) | Need::Wanted(Some(name))) => name,
+                // The list has come, and did not have it.
+                Some(Need::Wanted(None)) if is_ready => {
+                    self.slices.known.remove(&slice);
+                    continue;
+                }
+                Some(Need::Over | Need::Wanted(None)) | None => continue,
+            };
+            if is_ready {
+                self.ask(Call::StopSlice(name));
+            }
         }
     }
 

@@ -145,3 +145,13 @@ fn that_of_a_unit_which_nobody_wants_goes_with_it() {
     talk.asked(&Call::Unwatch(unit.clone()));
     talk.asked(&Call::StopSlice(slice(&unit)));
 }
+
+/// It was started without, or by a release that has none.
+/// [slice-stopped]
+#[test]
+fn a_unit_that_has_none_holds_up_no_end_of_the_module() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.tracker.find(&unit, "digest", None);
+    talk.tracker.drop_usage(&unit);
+    assert!(!talk.tracker.is_removing());
+}
