@@ -29,6 +29,7 @@ const READERS: &[(&str, Reader)] = &[
     ("event-debug-lead", event),
     ("event-debug-oom", event),
     ("event-debug-status", event),
+    ("event-debug-timeline", event),
     ("event-log-barrier", event),
     ("event-log-bytes", event),
     ("event-log-missing", event),
@@ -61,6 +62,9 @@ fn event(example: &Value) -> Result<Value, String> {
     let holds = match event.name.as_str() {
         "debug.lead" => event.context.is_empty(),
         "debug.oom" => event.logged_oom().is_some(),
+        "debug.timeline" => {
+            event.context.values().all(|stage| stage[0].is_f64() && stage[1].is_string())
+        }
         "debug.status" => event.raw_status("wait_status").is_some(),
         "debug.exception" => event.logged_exception().is_some_and(|e| e.severity == 0),
         "log" if has("truncated") => {

@@ -23,6 +23,7 @@ use replies::Replies;
 use state::{Launching, Opening, Running, State};
 use status::Status;
 use testexec::Test;
+use timeline::{LaunchStage, Timeline};
 use timer::{LeaderTimer, TimerTable};
 use tolerance::Told;
 
@@ -51,6 +52,7 @@ mod state;
 mod stats;
 mod status;
 mod testexec;
+mod timeline;
 mod timer;
 mod tolerance;
 mod usage;
@@ -82,6 +84,8 @@ pub(super) struct Leader {
     /// The job is mocked.
     test: Option<Test>,
     timers: TimerTable,
+    /// Of a job that this leader has launched.
+    timeline: Option<Timeline>,
     /// Degraded nodes of which the job was told.
     told: Told,
 }
@@ -98,6 +102,7 @@ impl Leader {
         let ranks = start.r.ranks();
         let opening = Opening { lost: request.lost, away: None };
         let (largest, promised) = (request.status, request.finish);
+        let is_new = !start.reattach && !request.again;
         let mut leader = Self {
             id: start.id,
             jobspec: Jobspec::default(),
@@ -115,16 +120,17 @@ impl Leader {
             release: Release::new(ranks, &request.released),
             test: Test::of(&start),
             timers: TimerTable::default(),
+            timeline: is_new.then(|| Timeline::new(cx.now.mono)),
             told: Told::default(),
             start,
         };
         // A job that cannot be run gets its guest namespace all the same, as users look there.
         leader.check(cx, out);
-        if leader.start.reattach || request.again {
-            leader.open(out);
-        } else {
+        if is_new {
             let userid = leader.start.userid;
             out.push(Effect::Kvs { id: leader.id, op: KvsOp::Create { userid } });
+        } else {
+            leader.open(out);
         }
         if let Some(exception) = &request.exception {
             leader.handle_exception(cx, exception, out);
@@ -310,6 +316,13 @@ impl Leader {
 
     fn post(&mut self, event: ExecEvent) {
         self.journal.post(event);
+    }
+
+    /// A rank has reached this stage of the launch.
+    fn reach(&mut self, cx: Context, stage: LaunchStage, rank: BrokerRank) {
+        if let Some(timeline) = &mut self.timeline {
+            timeline.reach(stage, cx.now.mono, rank);
+        }
     }
 
     /// While rank 0's module is away the job manager is told directly: the job may have ended

@@ -96,6 +96,12 @@ impl ExecEvent {
         ranks.as_str()?.parse().ok()
     }
 
+    /// `debug.timeline`: for each stage of the launch the seconds from its begin until the last rank had
+    /// reached it, and that rank's host.
+    pub fn timeline(timestamp: WallTime, stages: Value) -> Self {
+        Self::new(timestamp, "debug.timeline", stages)
+    }
+
     /// `debug.status`: the largest status of the shells that have ended, when ranks are released. A
     /// later leader may not be able to ask those ranks.
     pub fn status(timestamp: WallTime, status: WaitStatus) -> Self {

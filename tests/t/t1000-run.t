@@ -70,7 +70,7 @@ cat >exec-events.expected <<-EOF
 	done
 EOF
 test_expect_success 'the exec eventlog has the events of RFC 50' '
-	exec_events "$id" | grep -v recoverable >exec-events &&
+	exec_events "$id" | grep -v -e recoverable -e debug.timeline >exec-events &&
 	sort exec-events.expected >expected &&
 	sort exec-events >actual &&
 	test_cmp expected actual

@@ -60,6 +60,7 @@ test_expect_success 'a job that runs, and its time limit' '
 	await says "$id" "led by .* (rank 0): runs, 4 of 4 shells, for " &&
 	grep "next: in .* its time limit is over" said &&
 	test_must_fail grep awaited said &&
+	grep "launch: shells 0.*s (last: .*), start barrier 1 .*, start barrier 2 " said &&
 	flux job-exec-rs why --json "$id" | jq -e ".led.state == \"running\" and (.text | length) > 1"
 '
 test_expect_success 'a rank whose module is away' '

@@ -216,6 +216,14 @@ fn while_it_runs() {
         [&format!("{LED} runs, 4 of 4 shells, for 1m"), "  next: in 1h its time limit is over"];
     assert_says(&runs, &says);
     assert!(ranks_to_ask(&runs.service).is_empty(), "no rank is asked for a job that runs");
+    let launch = json!({ "prepared": [0.21, "n4"], "running": [0.352, "n\u{1b}5"], "barrier-1": [1.0, "n3"] });
+    let mut slow = led("running", &json!({ "launch": launch }));
+    let line = "  launch: prologs 0.21s (last: n4), shells 0.35s (last: n\\u{1b}5), start barrier 1 1.00s (last: n3)";
+    let says = [&format!("{LED} runs, 4 of 4 shells, for 1m"), line];
+    assert_says(&slow, &says);
+    slow.service = Service::Unknown;
+    slow.exec = vec![json!({ "name": "debug.timeline", "context": launch })];
+    assert_eq!(words(&slow)[1], line, "its exec eventlog says the same");
     let exit = led(
         "running",
         &json!({ "active_ranks": "5", "active_shells": 1, "timers": { "shell-exit": 12.0 } }),

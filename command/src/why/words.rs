@@ -127,6 +127,7 @@ pub(super) fn words(learned: &Learned) -> Vec<String> {
     let user = plain(learned.listed["username"].as_str().unwrap_or("?"));
     let (led, past) = (led.unwrap_or_default(), past.unwrap_or_default());
     lines.insert(0, format!("{} of {user}{led}: {text}{past}", learned.job));
+    lines.extend(launched(learned).map(|text| format!("  launch: {text}")));
     lines.extend(noted(learned).filter(|_| !is_over).map(|text| format!("  noted: {text}")));
     lines
 }
@@ -372,6 +373,29 @@ fn last_steps(next: f64, job: &Value, settings: &Value) -> Option<[(f64, String)
     let last = if kills { "the kernel kills what is left" } else { "the last signal" };
     let end = "nodes with what is left are drained, and the job ends";
     Some([(at, last.to_string()), (at + later, end.to_string())])
+}
+
+/// When the last rank had reached each stage of the launch, and where: of a leader that has launched the job,
+/// or of an exec eventlog that says it.
+fn launched(learned: &Learned) -> Option<String> {
+    let logged = learned.exec.iter().rfind(|event| event["name"] == "debug.timeline");
+    let live = match &learned.service {
+        Service::Led { job, .. } if !job["launch"].is_null() => Some(&job["launch"]),
+        _ => None,
+    };
+    let stages = live.or(logged.map(|event| &event["context"]))?;
+    let names = [
+        ("prepared", "prologs"),
+        ("running", "shells"),
+        ("barrier-1", "start barrier 1"),
+        ("barrier-2", "start barrier 2"),
+    ];
+    let shown = names.iter().filter_map(|(key, name)| {
+        let (seconds, host) = (stages[*key][0].as_f64()?, stages[*key][1].as_str()?);
+        Some(format!("{name} {seconds:.2}s (last: {})", plain(host)))
+    });
+    let shown: Vec<String> = shown.collect();
+    (!shown.is_empty()).then(|| shown.join(", "))
 }
 
 /// The last that the service itself has written into the job's exec eventlog.

@@ -25,6 +25,10 @@ impl Leader {
             let text = format!("{}: exec.eventlog has {posted}, but it is {status}", self.id);
             out.log(Level::Warning, text);
         }
+        let timeline = self.timeline.as_ref().and_then(|launch| launch.show(&self.start.r));
+        if let Some(timeline) = timeline {
+            self.post(ExecEvent::timeline(cx.now.wall, timeline));
+        }
         if self.status.posted != Some(status) {
             self.post(ExecEvent::complete(cx.now.wall, status));
         }

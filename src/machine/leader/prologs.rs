@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use super::Leader;
 use super::rank::{Rank, ShellPhase};
 use super::state::{Launching, State};
+use super::timeline::LaunchStage;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effects, Level};
 use crate::machine::event::Fault;
@@ -121,7 +122,10 @@ impl Leader {
             }
             Report::Degraded { reason } => self.handle_degraded(rank, reason, out),
             Report::Prepared => {
-                known.scripts.prepared = true;
+                let was_prepared = std::mem::replace(&mut known.scripts.prepared, true);
+                if !was_prepared && self.starting_mode() == Mode::Prepare {
+                    self.reach(cx, LaunchStage::Prepared, rank);
+                }
                 self.tell_what_is_next(rank, out);
             }
             Report::ScriptFailed { stage, failure } => {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::exits::Exits;
 use super::rank::{Heard, ShellPhase};
+use super::timeline::LaunchStage;
 use super::timer::LeaderTimer;
 use super::{Leader, barrier::Entered};
 use crate::machine::context::Context;
@@ -209,6 +210,9 @@ impl Leader {
         self.expect_status();
         let Some(known) = self.ranks.get_mut(rank) else { return };
         let is_new = known.set_running();
+        if is_new {
+            self.reach(cx, LaunchStage::Running, rank);
+        }
         if self.is_killing() {
             self.signal_late(cx, rank, out);
         } else if self.failure.is_some() {
@@ -231,8 +235,12 @@ impl Leader {
         if entered == 0 {
             return;
         }
+        let before = self.barrier.completed();
         match self.barrier.enter(rank, entered) {
             Entered::Complete(count) => {
+                if count > before {
+                    self.reach(cx, LaunchStage::Barrier(count), rank);
+                }
                 self.stop_barrier_clock();
                 self.order(self.start.r.ranks(), &Order::Barrier { count, failed: false }, out);
             }

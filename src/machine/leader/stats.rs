@@ -84,6 +84,9 @@ impl Leader {
                 "pending": named(&pending),
             });
         }
+        if let Some(launch) = self.timeline.as_ref().and_then(|launch| launch.show(&self.start.r)) {
+            stats["launch"] = launch;
+        }
         if let Some(failure) = &self.failure {
             let kind: String = failure.reason.kind.chars().take(TYPE_MAX).collect();
             stats["failure"] = json!({ "type": kind, "since": failure.since });

@@ -28,7 +28,10 @@ fn a_job_of_one_rank() {
             Response::Release { ranks: ReleasedRanks::All, is_final: true },
         ]
     );
-    assert_eq!(world.event_names(), ["init", "starting", "shell-exit", "complete", "done"]);
+    assert_eq!(
+        world.event_names(),
+        ["init", "starting", "shell-exit", "debug.timeline", "complete", "done"]
+    );
     assert_eq!(world.messages, 0, "roles of one rank need no message");
     world.assert_ended();
 }

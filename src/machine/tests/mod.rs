@@ -13,6 +13,7 @@ mod hostile;
 mod job_life;
 mod kept;
 mod kvs;
+mod launch_stages;
 mod leave;
 mod ledger;
 mod method;
