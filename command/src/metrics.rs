@@ -52,8 +52,17 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 /// A metric: its name, its type, what it says, and where it is in the statistics.
 type Metric = (&'static str, &'static str, &'static str, fn(&Value) -> Option<f64>);
 
-const METRICS: [Metric; 9] = [
+const METRICS: [Metric; 12] = [
     ("units", "counter", "Units started", |it| it["units-started"].as_f64()),
+    ("unit_start_seconds", "counter", "Time from requests to starts of units, in all", |it| {
+        it["start-seconds"].as_f64()
+    }),
+    ("oom_kills", "counter", "Processes killed because memory was short", |it| {
+        it["oom-kills"].as_f64()
+    }),
+    ("checkpoint_age_seconds", "gauge", "Rank 0: since the last checkpoint", |it| {
+        it["checkpoint-age"].as_f64()
+    }),
     ("drained_nodes", "counter", "Nodes that were asked to be drained", |it| it["drains"].as_f64()),
     ("unwanted_shells", "counter", "Shells ended here that no job counts on", |it| {
         it["restart"]["unwanted"].as_f64()
@@ -80,6 +89,8 @@ const METRICS: [Metric; 9] = [
 
 /// What has become of shells that were found after the load.
 const FATES: [&str; 4] = ["running", "ended", "lost", "never-started"];
+/// Others than SIGKILL, SIGKILL, and SIGKILL to all processes that are left.
+const STAGES: [&str; 3] = ["signal", "kill", "kernel"];
 
 fn size(value: &Value) -> Option<f64> {
     Some(value.as_object().map(|it| it.len()).or(value.as_array().map(Vec::len))? as f64)
@@ -104,10 +115,14 @@ fn text(stats: Option<&Value>) -> String {
                 add(name, kind, help, &[(String::new(), value)]);
             }
         }
-        let of =
-            |fate: &&str| Some((format!("{{fate=\"{fate}\"}}"), stats["restart"][*fate].as_f64()?));
-        let fates: Vec<(String, f64)> = FATES.iter().filter_map(of).collect();
+        let of = |label: &str, keys: &[&str], from: &Value| -> Vec<(String, f64)> {
+            let one = |key: &&str| Some((format!("{{{label}=\"{key}\"}}"), from[*key].as_f64()?));
+            keys.iter().filter_map(one).collect()
+        };
+        let fates = of("fate", &FATES, &stats["restart"]);
         add("found_shells", "gauge", "Shells found after the load, by what became of them", &fates);
+        let stages = of("stage", &STAGES, &stats["signals"]);
+        add("signals", "counter", "Signals to units, by stage of their kill", &stages);
     }
     text + "# EOF\n"
 }
@@ -141,7 +156,9 @@ mod tests {
                 assert!(base.chars().all(is_word), "{line}");
                 let labels = &name[base.len()..];
                 assert!(
-                    labels.is_empty() || labels.starts_with("{fate=\"") && labels.ends_with("\"}")
+                    labels.is_empty()
+                        || ["{fate=\"", "{stage=\""].iter().any(|it| labels.starts_with(it))
+                            && labels.ends_with("\"}")
                 );
                 let ending = if last.1 == "counter" { "_total" } else { "" };
                 assert_eq!(base, format!("{}{ending}", last.0), "{line}");
@@ -156,6 +173,8 @@ mod tests {
     fn statistics_are_metrics_and_what_is_not_counted_is_none() {
         let stats = json!({
             "units-started": 1841, "drains": 2, "launcher": "systemd", "waits-for": "a sign of life",
+            "start-seconds": 9.5, "oom-kills": 3, "checkpoint-age": null,
+            "signals": { "signal": 5, "kill": 6, "kernel": 7 },
             "shells": { "f2": {}, "f3": {} }, "scripts": { "f\"2\n": [{}, {}] },
             "jobs": { "f2": { "away_ranks": "2" }, "f3": {} },
             "restart": { "found": 3, "running": 2, "ended": 0, "lost": 1, "never-started": 0, "unwanted": 4 },
@@ -168,9 +187,14 @@ mod tests {
             ("job_exec_found_shells{fate=\"never-started\"}", 0.0),
             ("job_exec_found_shells{fate=\"running\"}", 2.0),
             ("job_exec_led_jobs", 2.0),
+            ("job_exec_oom_kills_total", 3.0),
             ("job_exec_scripts", 2.0),
             ("job_exec_shells", 2.0),
+            ("job_exec_signals_total{stage=\"kernel\"}", 7.0),
+            ("job_exec_signals_total{stage=\"kill\"}", 6.0),
+            ("job_exec_signals_total{stage=\"signal\"}", 5.0),
             ("job_exec_systemd_answers", 0.0),
+            ("job_exec_unit_start_seconds_total", 9.5),
             ("job_exec_units_total", 1841.0),
             ("job_exec_unwanted_shells_total", 4.0),
             ("job_exec_up", 1.0),

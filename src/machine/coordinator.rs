@@ -509,6 +509,11 @@ impl Coordinator {
         }
     }
 
+    /// Seconds since the last checkpoint.
+    pub(super) fn checkpoint_age(&self, now: MonoTime) -> Option<f64> {
+        self.checkpoint.age(now)
+    }
+
     /// Each job, whose it is, and the rank of its leader.
     pub(super) fn jobs(&self) -> impl Iterator<Item = (JobId, u32, BrokerRank)> {
         self.jobs.iter().map(|(id, job)| (*id, job.start.userid, job.rank))

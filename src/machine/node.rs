@@ -15,9 +15,11 @@ use crate::machine::schedule::{Schedule, Waiter};
 use crate::port::supervisor::{Method, SupervisorEvent};
 use crate::proto::peer::{LeadRequest, StreamEnd, StreamName};
 use crate::proto::{BrokerRank, JobId, Mute};
+use counts::Counts;
 use ledger::Ledger;
 use unreadable::Unreadable;
 
+mod counts;
 mod inputs;
 mod ledger;
 mod routes;
@@ -70,9 +72,7 @@ pub struct Node {
     born: Option<Now>,
     /// Requests to lead that came before the supervisor had looked at what is on the node.
     pub(super) early: Vec<(RequestId, Box<LeadRequest>)>,
-    units_started: u64,
-    /// Nodes that this rank has asked the resource module to drain.
-    drains: u64,
+    counts: Counts,
     ledger: Ledger,
     supervisor: SupervisorState,
     notice: Option<String>,
@@ -96,8 +96,7 @@ impl Node {
             schedule: Schedule::default(),
             born: None,
             early: Vec::new(),
-            units_started: 0,
-            drains: 0,
+            counts: Counts::default(),
             ledger: Ledger::default(),
             supervisor: SupervisorState::Starting,
             notice: None,

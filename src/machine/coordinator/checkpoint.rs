@@ -79,8 +79,8 @@ pub(super) struct Checkpoint {
     asked: Asked,
     due: Option<MonoTime>,
     haste: Haste,
-    /// One has been made since this coordinator came up.
-    made: bool,
+    /// When the last one since this coordinator came up was made.
+    made: Option<MonoTime>,
     last: Last,
     /// Why the last one was not made, which was said.
     trouble: Option<Fault>,
@@ -183,7 +183,12 @@ impl Checkpoint {
 
     /// A checkpoint was made since this coordinator came up: it covers what earlier ones said.
     pub(super) fn is_made(&self) -> bool {
-        self.made
+        self.made.is_some()
+    }
+
+    /// How old what the last one holds is at most, in seconds.
+    pub(super) fn age(&self, now: MonoTime) -> Option<f64> {
+        self.made.map(|made| now - made)
     }
 
     /// The one under way writes this job's reference.
@@ -299,7 +304,7 @@ impl Checkpoint {
         let is_made = result.is_ok();
         match result {
             Ok(()) => {
-                self.made = true;
+                self.made = Some(cx.now.mono);
                 self.trouble = None;
                 for to in self.asked.take_made() {
                     out.done(to, Ok(()));

@@ -537,6 +537,7 @@ impl Node {
                 out.log(Level::Error, message);
             }
             SupervisorEvent::Unit(unit, event) => {
+                self.counts.hear(now, &unit, &event);
                 self.hear_of_shell(now, &unit, &event);
                 let cx = context!(self, now);
                 match self.agents.get_mut(&unit.job()) {

@@ -7,7 +7,6 @@ use crate::machine::context::Now;
 use crate::machine::effect::{Answer, Effect, Effects, StreamItem};
 use crate::machine::event::{Event, RequestId, Role};
 use crate::machine::peer_request::PeerRequest;
-use crate::port::supervisor::UnitCommand;
 use crate::proto::peer::KnownRequest;
 
 impl Node {
@@ -64,11 +63,7 @@ impl Node {
                 if let Effect::Answer { to, .. } | Effect::Drop { to } = &effect {
                     self.held.remove(to);
                 }
-                let is_launch = matches!(effect, Effect::Unit(_, UnitCommand::Launch(_)));
-                self.units_started += u64::from(is_launch);
-                if let Effect::Drain { ranks, .. } = &effect {
-                    self.drains += ranks.len() as u64;
-                }
+                self.counts.leave(now, &effect);
                 out.push(effect);
             }
         }

@@ -12,7 +12,7 @@ impl Node {
     pub fn stats(&self, now: Now) -> Value {
         let config = self.config();
         let [jobs, coordinated, shells, scripts] = self.seen_by(None, now);
-        json!({
+        let mut stats = json!({
             "release": crate::BUILD,
             "protocol": crate::proto::peer::VERSION,
             "records": self.facts().directory,
@@ -33,11 +33,12 @@ impl Node {
             "coordinated": coordinated,
             "shells": shells,
             "scripts": scripts,
-            "units-started": self.units_started,
-            "drains": self.drains,
+            "checkpoint-age": self.coordinator.checkpoint_age(now.mono),
             "restart": self.ledger.stats(),
             "config": config.stats(&self.facts().job_shell),
-        })
+        });
+        self.counts.add_to(&mut stats);
+        stats
     }
 
     /// The answer to a user who is not the instance owner: what there is of the user's own jobs.
