@@ -2,7 +2,8 @@
 
 Guests' jobs with known figures on three booted nodes: what `flux job info JOBID usage` has is what the
 kernel has counted, also when brokers are killed and restarted meanwhile, and a node that loses its power is
-named as not known. Then memory gets short, at the job's own limit and at one above. One line for each."""
+named as not known. Then memory gets short: at the job's own limit, at one above, on the node, and for a task
+that limits itself. One line for each."""
 
 import argparse
 import json
@@ -20,13 +21,32 @@ MIB = 1 << 20
 # How far figures may be from what a task has read just before its end: its shell is still to end.
 MEMORY_SLACK, CPU_SLACK = 2 * MIB, 0.02
 SHELL_END_S = 0.5
+# What each task writes to the node's disk.
+WRITTEN = 16 * MIB
+# Bytes written are counted where a site has this.
+COUNTS_IO = """
+mkdir -p /etc/systemd/system/user@.service.d /etc/systemd/user.conf.d
+printf '[Service]\\nDelegate=pids memory cpu io\\n' >/etc/systemd/system/user@.service.d/io.conf
+printf '[Manager]\\nDefaultIOAccounting=yes\\n' >/etc/systemd/user.conf.d/io.conf
+systemctl daemon-reload
+systemctl stop flux
+systemctl restart user@$(id -u flux)
+systemctl start flux
+"""
 # What a task does: memory, CPU, and bytes written. Then it waits for the gate, and reads its slice.
 TASK = """
-import os, sys, time
-directory, mib = sys.argv[1], int(sys.argv[2])
+import os, resource, sys, time
+directory, mib, own_mib = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+if own_mib: resource.setrlimit(resource.RLIMIT_AS, (own_mib << 20, own_mib << 20))
 rank = os.environ["FLUX_TASK_RANK"]
-held = bytearray(mib << 20)
-held[::4096] = b"x" * len(held[::4096])
+held = []
+for _ in range(mib // 4):
+    held.append(bytearray(4 << 20))
+    held[-1][::4096] = b"x" * 1024
+with open(f"/var/tmp/{rank}", "wb") as file:
+    for _ in range(16): file.write(bytes(1 << 20))
+    os.fsync(file.fileno())
+os.unlink(file.name)
 while os.times().user < 2: sum(range(10000))
 with open(f"{directory}/there-{rank}", "w"): pass
 while not os.path.exists(f"{directory}/gate"): time.sleep(0.1)
@@ -48,13 +68,13 @@ def arguments():
 class Job:
     """One of alice's, on all nodes."""
 
-    def __init__(self, cluster, name, mib=60):
+    def __init__(self, cluster, name, mib=60, own_mib=0):
         self.cluster, self.directory = cluster, cluster.path("jobs", name)
         os.makedirs(self.directory)
         os.chmod(self.directory, 0o777)
         cluster.write("task.py", TASK)
         command = ["flux", "submit", f"-N{RANKS}", f"-n{RANKS}", "--cwd=/", "python3", cluster.path("task.py")]
-        done = cluster.as_user("alice", [*command, self.directory, str(mib)])
+        done = cluster.as_user("alice", [*command, self.directory, str(mib), str(own_mib)])
         self.id = done.stdout.strip()
         cluster.flux("job", "wait-event", "-t60", self.id, "start")
 
@@ -89,6 +109,8 @@ class Job:
                 wrong.append(f"rank {rank}: {told} s of CPU, counted was {cpu}")
             if not peak <= usage["memory"][at] <= peak + MEMORY_SLACK:
                 wrong.append(f"rank {rank}: {usage['memory'][at]} bytes, counted was {peak}")
+            if not WRITTEN <= (usage["written"][at] or 0) <= WRITTEN + MEMORY_SLACK:
+                wrong.append(f"rank {rank}: {usage['written'][at]} bytes written")
         return wrong
 
 
@@ -150,10 +172,10 @@ def report(what, wrong, said):
     return not wrong
 
 
-def short(cluster, name, configure, restore, expected):
+def short(cluster, name, configure, restore, expected, mib=200):
     """Memory that is short: the exception says where and why, and is not fatal."""
     configure()
-    job = Job(cluster, name, mib=200)
+    job = Job(cluster, name, mib)
     job.open_gate()
     usage = job.usage()
     events = cluster.flux("job", "eventlog", job.id)
@@ -185,6 +207,25 @@ def limit_above(cluster):
     return short(cluster, "limit-above", lambda: limit("100M"), lambda: limit("infinity"), "a limit above the job")
 
 
+def of_node(cluster):
+    """More than it has."""
+
+    def nothing():
+        pass
+
+    return short(cluster, "of-node", nothing, nothing, "for the node", mib=1500)
+
+
+def of_task(cluster):
+    """It is refused more, which is nobody's kill."""
+    job = Job(cluster, "of-task", mib=200, own_mib=100)
+    usage = job.usage()
+    events = cluster.flux("job", "eventlog", job.id)
+    wrong = [events] if 'type="oom"' in events or "finish status=256" not in events else []
+    wrong += [f"{usage}"] if usage.get("oom-kills") != [0] * RANKS else []
+    return report("of-task", wrong, [usage.get("oom-kills"), usage.get("memory")])
+
+
 def main():
     options = arguments()
     os.umask(0)
@@ -193,11 +234,14 @@ def main():
     right = True
     try:
         cluster.start()
-        pause(5)
+        on_all(cluster, COUNTS_IO)
+        cluster.await_all()
         for what in (plain, killed, stopped, reexecuted):
             right &= play(cluster, what)
         right &= own_limit(cluster)
         right &= limit_above(cluster)
+        right &= of_node(cluster)
+        right &= of_task(cluster)
         right &= play(cluster, cut, lost=(2,))
         on_all(cluster, "as_owner systemctl --user list-units --plain --no-legend '*shell_*.slice' >/tmp/left")
         left = [cluster.nodes.run(rank, "cat /tmp/left").stdout for rank in range(RANKS)]
