@@ -6,6 +6,7 @@ mod degraded;
 mod demo;
 mod doctor;
 mod flux_paths;
+mod freeze;
 mod install;
 mod interrupts;
 mod life;
@@ -16,6 +17,7 @@ mod out;
 mod own_systemd;
 mod paint;
 mod perilog;
+mod processes;
 mod programs;
 mod reach;
 mod running;
@@ -61,11 +63,38 @@ enum Command {
     Doctor(doctor::Arguments),
     #[command(hide = true)]
     DemoLife(life::Arguments),
+    /// Freeze a job: its processes stand still until thaw
+    ///
+    /// For the instance owner. On each rank where a shell of the job runs, systemd freezes the job's slice.
+    /// The shell, its tasks and all that they have started get no CPU any more. They keep their memory, their
+    /// files and their connections. Prologs and epilogs are not frozen.
+    ///
+    /// The job's time limit goes on. So do the timeouts of Flux, of MPI, and of those that talk to the job. The
+    /// service itself knows nothing of the freeze: it outlives modules and brokers, and ends by thaw alone.
+    ///
+    /// A frozen job that is cancelled ends. A process that handles SIGTERM, as the shell does, gets it only after
+    /// thaw. SIGKILL ends it while it is frozen: with the default kill-timeout that is after 25 s. The IMP of
+    /// another user's job is frozen as well, and kills nothing: such a job ends when it is thawed, or by the
+    /// kernel's kill at the end of the escalation.
+    ///
+    /// The exit status is 1 if a rank does not answer, or has no slice of the job (exec.usage is false, or the
+    /// method is fork), or if systemd refuses. What is frozen elsewhere stays frozen.
+    #[command(after_help = "\
+Examples:
+  job-exec-rs freeze f2XyZ
+  job-exec-rs units --all -no '{rank} {state}' f2XyZ   is it frozen everywhere
+  job-exec-rs thaw f2XyZ")]
+    Freeze(freeze::Arguments),
     Install(install::Arguments),
     Logs(logs::Arguments),
     Metrics(metrics::Arguments),
     Perilog(perilog::Arguments),
     Status(status::Arguments),
+    /// Let a frozen job go on
+    ///
+    /// For the instance owner. On each rank where a shell of the job runs, systemd thaws the job's slice. A job
+    /// that is not frozen is none the worse for it. The exit status is that of freeze.
+    Thaw(freeze::Arguments),
     Uninstall(install::UninstallArguments),
     Units(units::Arguments),
     Usage(usage::Arguments),
@@ -81,11 +110,13 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::demo(&arguments),
         Command::Doctor(arguments) => Ok(doctor::doctor(&arguments)),
         Command::DemoLife(arguments) => life::live(&arguments),
+        Command::Freeze(arguments) => freeze::carry_out(&arguments, ("freeze", "frozen")),
         Command::Install(arguments) => install::install(&arguments, &Cli::command()),
         Command::Logs(arguments) => logs::logs(&arguments),
         Command::Metrics(arguments) => metrics::metrics(&arguments),
         Command::Perilog(arguments) => perilog::perilog(&arguments),
         Command::Status(arguments) => status::status(&arguments),
+        Command::Thaw(arguments) => freeze::carry_out(&arguments, ("thaw", "thawed")),
         Command::Uninstall(arguments) => install::uninstall(&arguments, &Cli::command()),
         Command::Units(arguments) => units::units(&arguments),
         Command::Usage(arguments) => usage::usage(&arguments),

@@ -30,3 +30,9 @@ fn or_end<T>(result: io::Result<T>) -> io::Result<T> {
         result => result,
     }
 }
+
+/// Users choose names of processes and types of exceptions: what a terminal would obey is escaped.
+pub(super) fn plain(text: &str) -> String {
+    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
+    text.chars().map(escaped).collect()
+}

@@ -33,6 +33,13 @@ pub(super) fn is_guests(stats: &Value) -> bool {
     stats["config"].is_null()
 }
 
+/// # Errors
+/// They are for another user than the instance owner.
+pub(super) fn owners_alone(stats: &Value) -> Result<(), Failure> {
+    let why = "only the instance owner can do that";
+    if is_guests(stats) { Err(Failure(why.to_string())) } else { Ok(()) }
+}
+
 /// The statistics of each of these ranks, and why there are none of some.
 pub(super) fn of_ranks(ranks: &Idset) -> (BTreeMap<u32, Value>, Vec<String>) {
     let (mut told, mut silent) = (BTreeMap::new(), Vec::new());

@@ -84,7 +84,7 @@ fn found(rank: u32, restart: &Value) -> Option<String> {
 }
 
 /// A job's id, as the statistics have it, and who leads it.
-fn of_job(stats: &Value, job: JobId) -> Result<(&str, &Value), Failure> {
+pub(super) fn of_job(stats: &Value, job: JobId) -> Result<(&str, &Value), Failure> {
     let mut all = stats["coordinated"].as_object().into_iter().flatten();
     let found = all.find(|(id, _)| id.parse() == Ok(job));
     let found = found.map(|(id, led)| (id.as_str(), led));

@@ -119,8 +119,10 @@ fn rows(broker: &Broker, rank: u32, stats: &Value, job: Option<JobId>) -> Vec<Va
         let told = told.get(&unit.unit);
         let text = |name: &str| told.and_then(|told| told.get(name)).filter(|text| is_set(text));
         let number = |name: &str| text(name)?.parse::<u64>().ok();
-        let used =
-            text("ControlGroup").and_then(|group| counted(slice(group)?)).unwrap_or_default();
+        let group = text("ControlGroup").map(String::as_str);
+        let used = group.and_then(|group| counted(slice(group)?)).unwrap_or_default();
+        let is_frozen = group.is_some_and(is_frozen);
+        let state = text("ActiveState").map(String::as_str);
         let seconds = |us: Option<u64>| us.map(|us| us as f64 / 1e6);
         let cpu = used.user.map(|user| user.saturating_add(used.system.unwrap_or(0)));
         json!({
@@ -129,9 +131,9 @@ fn rows(broker: &Broker, rank: u32, stats: &Value, job: Option<JobId>) -> Vec<Va
             "host": host,
             "stage": unit.stage,
             "unit": unit.unit,
-            "state": text("ActiveState"),
+            "state": if is_frozen { Some("frozen") } else { state },
             "pid": unit.pid.or_else(|| number("MainPID")),
-            "processes": text("ControlGroup").and_then(|group| processes(group)),
+            "processes": group.and_then(processes),
             "memory": number("MemoryCurrent"),
             "peak": used.memory,
             "cpu": seconds(cpu),
@@ -155,6 +157,22 @@ fn directory(group: &str) -> PathBuf {
 fn processes(group: &str) -> Option<usize> {
     let file = directory(group).join("cgroup.procs");
     Some(std::fs::read_to_string(file).ok()?.lines().count())
+}
+
+/// The kernel has frozen all processes of a cgroup, for itself or with one above it.
+pub(super) fn is_frozen(group: &str) -> bool {
+    let events = std::fs::read_to_string(directory(group).join("cgroup.events"));
+    events.is_ok_and(|events| events.lines().any(|line| line == "frozen 1"))
+}
+
+/// The name of a unit's own slice. None: systemd has no such unit, or it is in no slice of its own.
+///
+/// # Errors
+/// systemd does not answer.
+pub(super) fn own_slice(unit: &str) -> Result<Option<String>, Failure> {
+    let show = ["--user", "show", "--property=ControlGroup", "--value", "--", unit];
+    let slice = slice(&run("systemctl", &show)?);
+    Ok(slice.and_then(|path| Some(path.file_name()?.to_str()?.to_string())))
 }
 
 /// Where a unit's own slice is, if it has one.

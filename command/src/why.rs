@@ -1,22 +1,22 @@
 //! `job-exec-rs why`: what a job waits for. [`words`] says what this file finds out.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use job_exec_rs::proto::JobId;
-use nix::unistd::{SysconfVar, sysconf};
 use serde_json::{Value, json};
 
 use super::broker::Broker;
 use super::failure::Failure;
 use super::out::Out;
+use super::processes::{Process, processes};
 use super::programs::{on_ranks, run, tell};
 use super::reach::Reach;
 use super::stats;
+use super::units::is_frozen;
 use words::{Learned, Service};
 
 #[cfg(test)]
@@ -26,8 +26,9 @@ mod words;
 /// Show why a job is not over yet, or has not begun: whom it waits for, what was done, what comes next
 ///
 /// Where a job waits for the shells or scripts of ranks, their processes are shown, if the instance owner
-/// asks: pid, state, age and name. Another user can ask about the user's own jobs. The exit status is 1 if
-/// the job is not known, or if a rank that it waits for has not answered.
+/// asks: pid, state, age and name. So are the ranks where it is frozen, for which all ranks with a shell are
+/// asked. Another user can ask about the user's own jobs. The exit status is 1 if the job is not known, or
+/// if a rank has not answered.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 States of processes: R runs, S sleeps, D waits for the kernel and cannot be killed, T stopped, Z has ended
@@ -128,12 +129,16 @@ fn here(rank: u32, job: JobId) -> Result<Value, Failure> {
             let mut scripts = stats["scripts"][&unit.job].as_array().into_iter().flatten();
             let script = scripts.find(|script| script["unit"] == unit.unit.as_str());
             let is_of = |process: &Process| {
-                process.cgroup.split('/').any(|part| part == unit.unit) || unit.pid == Some(process.pid)
+                process.cgroup.split('/').any(|part| part == unit.unit)
+                    || unit.pid == Some(process.pid)
             };
             let its: Vec<Process> = processes.extract_if(.., |process| is_of(process)).collect();
+            let is_frozen = its.first().is_some_and(|process| is_frozen(process.group()));
             let named = its.iter().take(PROCESSES_MAX);
-            let named: Vec<Value> = named.map(|it| json!([it.pid, it.state, it.age, it.name])).collect();
-            json!({ "stage": unit.stage, "unit": unit.unit, "script": script, "count": its.len(), "processes": named })
+            let named: Vec<Value> =
+                named.map(|it| json!([it.pid, it.state, it.age, it.name])).collect();
+            json!({ "stage": unit.stage, "unit": unit.unit, "script": script, "frozen": is_frozen,
+                    "count": its.len(), "processes": named })
         })
         .collect();
     Ok(json!({ "waits-for": stats["waits-for"], "units": all }))
@@ -141,60 +146,3 @@ fn here(rank: u32, job: JobId) -> Result<Value, Failure> {
 
 /// How many processes of a unit are named.
 const PROCESSES_MAX: usize = 40;
-
-struct Process {
-    pid: u64,
-    cgroup: String,
-    state: String,
-    /// In seconds.
-    age: f64,
-    name: String,
-}
-
-/// All processes of this node that `/proc` shows. systemd is not asked, as it may be what does not answer.
-fn processes() -> Vec<Process> {
-    let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
-    let uptime = uptime.split(' ').next().and_then(|seconds| seconds.parse().ok()).unwrap_or(0.0);
-    let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100) as f64;
-    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok());
-    pids.filter_map(|pid| {
-        // It may have ended by now.
-        let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-        let cgroup = cgroup.trim_end().trim_end_matches(" (deleted)").to_string();
-        let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-        let (state, started, name) = read_stat(&String::from_utf8_lossy(&stat))?;
-        Some(Process { pid, cgroup, state, age: uptime - started / ticks, name })
-    })
-    .collect()
-}
-
-/// State, start in ticks since the boot, and name. The name can have any characters.
-fn read_stat(stat: &str) -> Option<(String, f64, String)> {
-    let (before, after) = stat.rsplit_once(") ")?;
-    let (_, name) = before.split_once(" (")?;
-    let mut fields = after.split(' ');
-    let state = fields.next()?.to_string();
-    Some((state, fields.nth(18)?.parse().ok()?, name.to_string()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_process_is_read_whatever_its_name() {
-        let fields = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4700 19 20";
-        let read = read_stat(&format!("4711 (a) R (\u{1b}b) {fields}"));
-        assert_eq!(read, Some(("S".into(), 4700.0, "a) R (\u{1b}b".into())));
-        let own = u64::from(std::process::id());
-        let all = processes();
-        let found = all.iter().find(|process| process.pid == own).expect("this one");
-        assert!(
-            found.age < 3600.0 && found.cgroup.contains("::/"),
-            "{} {}",
-            found.age,
-            found.cgroup
-        );
-    }
-}

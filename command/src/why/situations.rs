@@ -215,7 +215,7 @@ fn while_it_runs() {
     let says =
         [&format!("{LED} runs, 4 of 4 shells, for 1m"), "  next: in 1h its time limit is over"];
     assert_says(&runs, &says);
-    assert!(ranks_to_ask(&runs.service).is_empty(), "no rank is asked for a job that runs");
+    assert_eq!(ranks_to_ask(&runs.service).to_string(), "3-6", "a shell can be frozen");
     let launch = json!({ "prepared": [0.21, "n4"], "running": [0.352, "n\u{1b}5"], "barrier-1": [1.0, "n3"] });
     let mut slow = led("running", &json!({ "launch": launch }));
     let line = "  launch: prologs 0.21s (last: n4), shells 0.35s (last: n\\u{1b}5), start barrier 1 1.00s (last: n3)";
@@ -246,6 +246,43 @@ fn while_it_runs() {
             "  n5 (rank 5) does not answer: No route to host",
             "  next: in 4s who is away is asked again",
             "  next: who is away for 2m is given up, and the job fails",
+        ],
+    );
+}
+
+#[test]
+fn while_it_is_frozen() {
+    let frozen = json!({ "waits-for": null, "units": [{ "stage": "shell", "frozen": true }] });
+    let mut runs = led("running", &json!({}));
+    for rank in [3, 4, 6] {
+        runs = told(runs, rank, frozen.clone());
+    }
+    let thawed = told(runs.clone(), 4, unit("shell", json!(null), json!([])));
+    runs.ranks.insert(5, Err("No route to host".to_string()));
+    let until = "until job-exec-rs thaw f2X its processes there handle no signals";
+    assert_says(
+        &runs,
+        &[
+            &format!("{LED} runs, 4 of 4 shells, for 1m"),
+            &format!("  frozen: on n[3-4,6] (ranks 3-4,6): {until}"),
+            "  n5 (rank 5) does not answer: No route to host",
+        ],
+    );
+    let says = words(&thawed);
+    assert_eq!(says[1..], [format!("  frozen: on n[3,6] (ranks 3,6): {until}")]);
+    let frozen = json!({ "units": [{ "stage": "shell", "unit": "u.service", "frozen": true, "count": 1,
+        "processes": [[47, "S", 9.0, "cat"]] }] });
+    let killed = told(killed(&json!({ "timers": { "kill-tasks": 3.0 } })), 5, frozen);
+    assert_says(
+        &killed,
+        &[
+            &format!("{LED} is being ended (cancel), for 2m 10s"),
+            &format!("  frozen: on n5 (rank 5): {until}"),
+            "  awaited: shells to end, on n5 (rank 5)",
+            "  n5 (rank 5): shell: 1 process in u.service",
+            "    47 S 9s cat",
+            "  done: SIGTERM to shells",
+            "  next: in 3s SIGKILL to tasks",
         ],
     );
 }

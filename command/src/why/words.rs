@@ -7,6 +7,8 @@ use humantime::format_duration;
 use job_exec_rs::proto::{BrokerRank, Hostlist, Idset};
 use serde_json::Value;
 
+use crate::out::plain;
+
 /// What was found out about a job.
 #[derive(Clone, Debug)]
 pub(super) struct Learned {
@@ -41,7 +43,7 @@ pub(super) enum Service {
     Led { leader: u32, job: Value, settings: Value },
 }
 
-/// How many ranks are named, and asked, of those that a job waits for.
+/// How many ranks are named of those that a job waits for.
 const NAMED_MAX: usize = 8;
 /// How much of a process's name is shown, in characters.
 const NAME_MAX: usize = 40;
@@ -81,11 +83,16 @@ fn awaited(job: &Value) -> Vec<Awaited> {
     all.into_iter().filter(|(.., counts)| *counts).filter_map(of).collect()
 }
 
-/// Those whose processes can say more.
+/// Those whose processes can say more, and those that have a shell: it can be frozen.
 pub(super) fn ranks_to_ask(service: &Service) -> Idset {
     let Service::Led { job, .. } = service else { return Idset::new() };
-    let sets: Vec<Idset> = awaited(job).into_iter().map(|awaited| awaited.ranks).collect();
-    Idset::union_of(&sets)
+    let active = job["active_ranks"].as_str().and_then(|ranks| ranks.parse().ok());
+    named(&awaited(job)).union(&active.unwrap_or_default())
+}
+
+/// The ranks that are named of those that the job waits for.
+fn named(awaited: &[Awaited]) -> Idset {
+    Idset::union_of(awaited.iter().map(|awaited| &awaited.ranks))
 }
 
 /// All that there is to say, in lines.
@@ -218,14 +225,17 @@ fn led(job: &Value) -> String {
 
 /// Whom the job waits for, what was done, and what comes next.
 fn of_leader(learned: &Learned, job: &Value, settings: &Value) -> Vec<String> {
-    let mut lines = Vec::new();
     let all = awaited(job);
+    let named = named(&all);
+    let mut lines: Vec<String> = frozen(learned).into_iter().collect();
     for Awaited { what, ranks, count } in &all {
         let more = count - ranks.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         lines.push(format!("  awaited: {what}, on {}{more}", place(learned, ranks)));
     }
-    for (rank, told) in &learned.ranks {
+    // The others were asked whether the job is frozen.
+    let shown = |(rank, told): &(&u32, &Result<_, _>)| told.is_err() || named.contains(**rank);
+    for (rank, told) in learned.ranks.iter().filter(shown) {
         of_rank(&place(learned, &BrokerRank(*rank).into()), told, &mut lines);
     }
     if !learned.sees_all && !all.is_empty() {
@@ -249,6 +259,18 @@ fn of_leader(learned: &Learned, job: &Value, settings: &Value) -> Vec<String> {
         lines.push(format!("  next: who is away for {patience} is given up, and the job fails"));
     }
     lines
+}
+
+/// Where the job is frozen, if it is.
+fn frozen(learned: &Learned) -> Option<String> {
+    let is_frozen = |told: &Value| {
+        told["units"].as_array().into_iter().flatten().any(|unit| unit["frozen"] == true)
+    };
+    let told = learned.ranks.iter().filter(|(_, told)| told.as_ref().is_ok_and(is_frozen));
+    let frozen: Idset = told.map(|(rank, _)| *rank).collect();
+    let (place, job) = (place(learned, &frozen), &learned.job);
+    let until = format!("until job-exec-rs thaw {job} its processes there handle no signals");
+    (!frozen.is_empty()).then(|| format!("  frozen: on {place}: {until}"))
 }
 
 /// What a rank that is waited for has of the job.
@@ -420,10 +442,4 @@ fn place(learned: &Learned, ranks: &Idset) -> String {
 /// In whole seconds.
 fn span(seconds: f64) -> String {
     format_duration(Duration::from_secs(seconds.max(0.0).round() as u64)).to_string()
-}
-
-/// Users choose names of processes and types of exceptions: what a terminal would obey is escaped.
-pub(super) fn plain(text: &str) -> String {
-    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
-    text.chars().map(escaped).collect()
 }
