@@ -3,6 +3,7 @@
 mod everywhere;
 mod finding;
 mod findings;
+mod jobs;
 mod pam;
 mod site;
 
@@ -10,12 +11,13 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
+use job_exec_rs::proto::JobId;
 use serde_json::json;
 
 use super::failure::Failure;
 use super::out::Out;
 use super::paint::Paint;
-use super::programs::{on_ranks, tell};
+use super::programs::{on_ranks, ranks_of_job, tell};
 use super::reach::Reach;
 use finding::{Finding, Grade, Report, silent};
 use findings::{compare_releases, findings};
@@ -35,6 +37,11 @@ const COULD_NOT_LOOK: u8 = 2;
 /// With --all each rank looks at its node, ranks that have found the same share a line, what is bad comes
 /// first, and a rank that does not answer is named with its own words.
 ///
+/// With --jobs the jobs that run are looked at, and not the node. Is each process of a job in the cgroup of
+/// its unit: the main one, and all that the unit's processes have started? Is each limit that systemd has
+/// for the unit in force in its cgroup? What do users who have jobs here run outside of them? Login sessions
+/// and what a user's own systemd runs are a note. DeviceAllow and DevicePolicy cannot be seen.
+///
 /// The exit status is 0 if nothing is bad, 1 if something is, and 2 if this command, or a rank, could not
 /// look.
 #[derive(Args, Debug)]
@@ -42,11 +49,16 @@ const COULD_NOT_LOOK: u8 = 2;
 Examples:
   sudo -u flux job-exec-rs doctor --all
   job-exec-rs doctor --all --bad-only && echo fit
+  job-exec-rs doctor --all --jobs        is each job contained
+  job-exec-rs doctor --all --jobs f2XyZ  is this one, on its nodes
   job-exec-rs doctor --json | jq '.findings[] | select(.grade == \"bad\")'")]
 pub(super) struct Arguments {
     /// All nodes of the instance, through flux exec
     #[arg(long)]
     all: bool,
+    /// Look at the jobs that run, or at one: is each contained in its unit, are its limits in force
+    #[arg(long, value_name = "JOBID")]
+    jobs: Option<Option<JobId>>,
     /// Only what is bad, and ranks that do not answer
     #[arg(short, long)]
     bad_only: bool,
@@ -70,6 +82,10 @@ fn look(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut reports = if arguments.all {
         let broker = broker.map_err(|why| Failure(format!("--all needs a broker here: {why}")))?;
         everywhere(&broker, arguments)?
+    } else if let Some(job) = arguments.jobs {
+        let broker = broker.map_err(|why| Failure(format!("--jobs needs a broker here: {why}")))?;
+        let findings = jobs::look(broker.rank, job)?;
+        vec![Report { host: site::host(), rank: Some(broker.rank), findings }]
     } else {
         let site = Site::look(broker);
         let (rank, findings) = (site.rank(), findings(&site));
@@ -104,7 +120,14 @@ fn look(arguments: &Arguments) -> Result<ExitCode, Failure> {
 
 /// Each rank looks for itself.
 fn everywhere(broker: &site::Broker, arguments: &Arguments) -> Result<Vec<Report>, Failure> {
-    let answers = on_ranks(&broker.ranks(), &["doctor"], arguments.reach.timeout)?;
+    let job = arguments.jobs.flatten().map(|job| job.to_string());
+    let jobs = arguments.jobs.map(|_| "--jobs");
+    let ask: Vec<&str> = ["doctor"].into_iter().chain(jobs).chain(job.as_deref()).collect();
+    let ranks = job.as_deref().map_or_else(|| Ok(broker.ranks()), ranks_of_job)?;
+    if ranks.is_empty() {
+        return Err(Failure("the job has no resources, or there is no such job".to_string()));
+    }
+    let answers = on_ranks(&ranks, &ask, arguments.reach.timeout)?;
     let told = answers.told.into_values().flatten();
     let mut reports: Vec<Report> =
         told.filter_map(|report| serde_json::from_value(report).ok()).collect();

@@ -149,7 +149,7 @@ fn rows(broker: &Broker, rank: u32, stats: &Value, job: Option<JobId>) -> Vec<Va
 }
 
 /// Where a cgroup is.
-fn directory(group: &str) -> PathBuf {
+pub(super) fn directory(group: &str) -> PathBuf {
     Path::new("/sys/fs/cgroup").join(group.trim_start_matches('/'))
 }
 
@@ -198,7 +198,7 @@ fn ask_systemd(units: &[Unit]) -> BTreeMap<String, BTreeMap<String, String>> {
 }
 
 /// What `systemctl show` prints of several units, by `Id`.
-fn properties(text: &str) -> BTreeMap<String, BTreeMap<String, String>> {
+pub(super) fn properties(text: &str) -> BTreeMap<String, BTreeMap<String, String>> {
     let of_one = |part: &str| {
         let pairs = part.lines().filter_map(|line| line.split_once('='));
         let all: BTreeMap<String, String> =

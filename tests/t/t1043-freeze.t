@@ -1,5 +1,5 @@
 #!/bin/bash
-test_description='flux job-exec-rs freeze and thaw'
+test_description='flux job-exec-rs freeze and thaw, and doctor --jobs'
 instance_size=3
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -140,5 +140,79 @@ test_expect_success 'a job without a slice is refused, and runs on' '
 test_expect_success 'so is one that has ended' '
 	test_must_fail flux job-exec-rs freeze "$id" 2>err && cat err &&
 	grep "does not run\|no shell of" err
+'
+
+# usage: on_rank_1. Submits a job that waits at the gate leave, and prints its id and the pid of its task.
+on_rank_1() {
+	gate there leave
+	flux job id --to=f58plain "$(flux submit -n1 --requires=rank:1 bash -c "echo \$\$ >there; cat leave")" &&
+		wait_gate there
+}
+# usage: doctor STATUS [OPTION...]. What doctor --jobs says is in the file said.
+doctor() {
+	test_expect_code "$1" flux job-exec-rs doctor --jobs "${@:2}" >said 2>err
+	local status=$?
+	cat said err
+	return $status
+}
+test_expect_success 'where no job is doctor says that' '
+	doctor 0 --all &&
+	grep "good  jobs  *all  *none has a process here" said
+'
+test_expect_success 'of a sound job nothing is bad' '
+	read -r id pid <<<"$(on_rank_1 | xargs)" && test -n "$pid" &&
+	doctor 0 --all &&
+	head -n 1 said | grep "3 ranks: 3 fit" &&
+	grep "good  $id shell  *1  *all its processes are in its unit" said &&
+	flux job-exec-rs doctor --all --json --jobs "$id" >json && cat json &&
+	jq -es "length == 1 and .[0].rank == 1 and all(.[0].findings[]; .grade == \"good\")" json
+'
+test_expect_success 'a process that has left its unit is named, and how it is put back' '
+	systemd-run --user --quiet --unit=elsewhere sleep inf &&
+	elsewhere=/sys/fs/cgroup$(systemctl --user show -p ControlGroup --value elsewhere) &&
+	echo "$pid" >"$elsewhere/cgroup.procs" &&
+	doctor 1 --all --bad-only &&
+	head -n 1 said | grep "1 unfit (1)" &&
+	grep "BAD   $id shell  *1  *outside of shell-1-.*: 1 process: $pid [a-z]* in elsewhere.service" said &&
+	sed -n "s/.*-> //p" said | sed "s/sudo //" | bash &&
+	doctor 0 "$id" --all &&
+	open_gate leave &&
+	wait_event "$id" clean &&
+	systemctl --user stop elsewhere
+'
+test_expect_success 'a job that there is not, and another user, are refused' '
+	doctor 2 f2 --all &&
+	as_guest doctor 2 && grep "only the instance owner can do that" err
+'
+# usage: is_delegated CONTROLLER
+is_delegated() {
+	local group=/sys/fs/cgroup$(systemctl --user show -p ControlGroup --value)
+	grep -qw "$1" "$group/cgroup.controllers"
+}
+# usage: limit_is CONTROLLER PROPERTY WANTED. In the file said.
+limit_is() {
+	local text="wanted $3, in force"
+	is_delegated "$1" || text+=" none: controller $1 is not delegated"
+	grep "$id $2  *$text" said
+}
+test_expect_success 'a limit is in force, or its controller is named' '
+	test_when_finished configure &&
+	configure "sdexec-properties = { MemoryMax = \"1G\", TasksMax = \"400\" }" &&
+	id=$(flux job id --to=f58plain "$(flux submit -n1 --requires=rank:0 sleep inf)") &&
+	wait_event "$id" start &&
+	if is_delegated memory && is_delegated pids; then status=0; else status=1; fi &&
+	doctor $status "$id" &&
+	limit_is memory MemoryMax 1.0G &&
+	limit_is pids TasksMax 400
+'
+test_expect_success 'a limit that somebody has lifted is named' '
+	if is_delegated pids; then
+		group=$(systemctl --user show -p ControlGroup --value "$(units_of "$id")") &&
+		echo max >"/sys/fs/cgroup$group/pids.max" &&
+		doctor 1 "$id" --bad-only &&
+		grep "BAD   $id TasksMax  *wanted 400, in force " said
+	fi &&
+	flux cancel "$id" &&
+	wait_event "$id" clean
 '
 test_done

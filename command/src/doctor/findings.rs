@@ -51,6 +51,11 @@ fn drop_in(unit: &str, setting: &str, value: &str) -> String {
     )
 }
 
+/// A command that delegates all controllers to the owner's user manager.
+pub(super) fn delegate() -> String {
+    drop_in(&manager(), "Delegate", "cpu cpuset io memory pids")
+}
+
 fn install(site: &Site) -> String {
     match &site.installer {
         Some(program) => format!("sudo {} install", program.display()),
@@ -137,8 +142,7 @@ fn cgroups(site: &Site) -> Vec<Finding> {
         return vec![good("cgroup", format!("delegated: {}", controllers.join(" ")))];
     }
     let found = format!("not delegated to {}'s user manager: {}", site.owner, missing.join(" "));
-    let mend = drop_in(&manager(), "Delegate", "cpu cpuset io memory pids");
-    let finding = if confines { bad("cgroup", found, mend) } else { note("cgroup", found) };
+    let finding = if confines { bad("cgroup", found, delegate()) } else { note("cgroup", found) };
     vec![finding]
 }
 

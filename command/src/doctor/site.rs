@@ -126,8 +126,7 @@ impl Site {
         let strange_units = if has_manager { strange(&|_| running_units()) } else { Vec::new() };
         let strange_records = strange(&old_records);
         Self {
-            host: nix::sys::utsname::uname()
-                .map_or_else(|_| "?".into(), |name| name.nodename().to_string_lossy().into()),
+            host: host(),
             // Where a broker is named, flux-version(1) fails without it.
             flux: run("env", &["-u", "FLUX_URI", "flux", "version"]).ok().and_then(|text| {
                 let line = text.lines().find(|line| line.starts_with("commands:"))?;
@@ -184,6 +183,11 @@ impl Broker {
     }
 }
 
+pub(super) fn host() -> String {
+    let name = nix::sys::utsname::uname();
+    name.map_or_else(|_| "?".into(), |name| name.nodename().to_string_lossy().into())
+}
+
 /// Names of a rank's broker modules, if it says them.
 fn modules(rank: u32) -> Option<BTreeSet<String>> {
     let text = broker::ask(rank, "module.list", "{}").ok()?;
@@ -192,7 +196,7 @@ fn modules(rank: u32) -> Option<BTreeSet<String>> {
     Some(mods.filter_map(|module| Some(module["name"].as_str()?.to_string())).collect())
 }
 
-fn name_of(user: Uid) -> String {
+pub(super) fn name_of(user: Uid) -> String {
     User::from_uid(user).ok().flatten().map_or_else(|| user.to_string(), |user| user.name)
 }
 
@@ -341,7 +345,7 @@ fn service() -> Option<Service> {
 }
 
 /// A time span as systemctl(1) shows it: `1min 30s`.
-fn span(text: &str) -> Option<f64> {
+pub(super) fn span(text: &str) -> Option<f64> {
     let units = [("min", 60.0), ("ms", 0.001), ("us", 1e-6), ("h", 3600.0), ("s", 1.0)];
     text.split_whitespace().try_fold(0.0, |sum, part| {
         let (unit, factor) = units.iter().find(|(unit, _)| part.ends_with(unit))?;
