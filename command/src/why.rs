@@ -26,8 +26,8 @@ mod words;
 /// Show why a job is not over yet, or has not begun: whom it waits for, what was done, what comes next
 ///
 /// Where a job waits for the shells or scripts of ranks, their processes are shown, if the instance owner
-/// asks: pid, state, age and name. So are the ranks where it is frozen, for which all ranks with a shell are
-/// asked. Another user can ask about the user's own jobs. The exit status is 1 if the job is not known, or
+/// asks: pid, state, age and name. So are the ranks where it is frozen, for which eight ranks with a shell
+/// are asked. Another user can ask about the user's own jobs. The exit status is 1 if the job is not known, or
 /// if a rank has not answered.
 #[derive(Args, Debug)]
 #[command(after_help = "\

@@ -216,6 +216,8 @@ fn while_it_runs() {
         [&format!("{LED} runs, 4 of 4 shells, for 1m"), "  next: in 1h its time limit is over"];
     assert_says(&runs, &says);
     assert_eq!(ranks_to_ask(&runs.service).to_string(), "3-6", "a shell can be frozen");
+    let large = led("running", &json!({ "active_ranks": "3-9999" }));
+    assert_eq!(ranks_to_ask(&large.service).to_string(), "3-10");
     let launch = json!({ "prepared": [0.21, "n4"], "running": [0.352, "n\u{1b}5"], "barrier-1": [1.0, "n3"] });
     let mut slow = led("running", &json!({ "launch": launch }));
     let line = "  launch: prologs 0.21s (last: n4), shells 0.35s (last: n\\u{1b}5), start barrier 1 1.00s (last: n3)";

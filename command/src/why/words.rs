@@ -43,7 +43,7 @@ pub(super) enum Service {
     Led { leader: u32, job: Value, settings: Value },
 }
 
-/// How many ranks are named of those that a job waits for.
+/// How many ranks are named, and asked, of those that a job waits for, and of those with a shell.
 const NAMED_MAX: usize = 8;
 /// How much of a process's name is shown, in characters.
 const NAME_MAX: usize = 40;
@@ -83,11 +83,13 @@ fn awaited(job: &Value) -> Vec<Awaited> {
     all.into_iter().filter(|(.., counts)| *counts).filter_map(of).collect()
 }
 
-/// Those whose processes can say more, and those that have a shell: it can be frozen.
+/// Those whose processes can say more, and some that have a shell: it can be frozen. Who freezes a job freezes
+/// all of it, and the job can have thousands.
 pub(super) fn ranks_to_ask(service: &Service) -> Idset {
     let Service::Led { job, .. } = service else { return Idset::new() };
-    let active = job["active_ranks"].as_str().and_then(|ranks| ranks.parse().ok());
-    named(&awaited(job)).union(&active.unwrap_or_default())
+    let active: Option<Idset> = job["active_ranks"].as_str().and_then(|ranks| ranks.parse().ok());
+    let some = active.unwrap_or_default().iter().take(NAMED_MAX).collect();
+    named(&awaited(job)).union(&some)
 }
 
 /// The ranks that are named of those that the job waits for.
