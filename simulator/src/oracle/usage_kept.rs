@@ -17,9 +17,11 @@ impl World {
             let shells = self.ranks[rank.0 as usize].shells_of(&job.digest);
             let counted: Vec<Option<u64>> =
                 shells.map(|shell| u64::from_str_radix(&shell.invocation, 16).ok()).collect();
-            // Where the program could not be executed, what systemd has forked was counted.
+            // Where the program could not be executed, what systemd has forked was counted, and nothing
+            // where systemd has forgotten the start.
             let is_none = counted.is_empty()
-                && self.ranks[rank.0 as usize].not_executed.contains(&job.digest);
+                && (*memory == Some(0)
+                    || self.ranks[rank.0 as usize].not_executed.contains(&job.digest));
             if !counted.contains(memory) && !is_none {
                 seen.push(format!("{id}: rank {rank} has {memory:?}, counted was {counted:?}"));
             }

@@ -144,6 +144,11 @@ impl SimSystemd {
         known.main_pid = u32::try_from(pid).unwrap_or(u32::MAX);
         known.main = true;
         known.stage = Stage::Starting;
+        let (spec, number) =
+            (known.spec.clone(), u64::from_str_radix(&known.invocation_id, 16).ok());
+        if let Some(slice) = self.slices.lock().get_mut(&slice_of(&spec)) {
+            slice.memory = number;
+        }
         self.note_change(unit);
     }
 
@@ -315,7 +320,8 @@ impl SimSystemd {
         let unit = spec.unit.clone();
         let number = self.next_number();
         if spec.measured {
-            let slice = Slice { memory: Some(number), lives: false };
+            // The kernel counts processes, and there is none yet.
+            let slice = Slice { memory: Some(0), lives: false };
             self.slices.lock().insert(slice_of(spec), slice);
         }
         let known = Unit {

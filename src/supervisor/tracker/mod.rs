@@ -57,6 +57,7 @@ use collect::CollectState;
 use link::{Hearing, Link};
 use patience::Patience;
 use slices::Slices;
+use sweep::Swept;
 use units::{Phase, Watched};
 
 pub use messages::{Active, Ask, Call, CallAnswer, Changes, News, Refusal};
@@ -86,8 +87,8 @@ pub struct Tracker {
     delayed: Option<usize>,
     /// It was not reported yet that all units in the list were looked at.
     awaits_probes: bool,
-    /// Failed units that systemd was told to forget, and how often it has refused.
-    swept: BTreeMap<UnitName, u32>,
+    /// Units that nobody needs, and that systemd was told to forget.
+    swept: BTreeMap<UnitName, Swept>,
     /// Units whose records only a later release can read.
     spared: BTreeSet<UnitName>,
     slices: Slices,

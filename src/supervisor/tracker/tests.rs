@@ -441,6 +441,9 @@ fn what_has_ended_well_in_an_earlier_run_and_has_the_name_is_stopped() {
         talk.event(BackendEvent::Replaced(unit.clone()));
         talk.asked(&Call::Unwatch(unit.clone()));
         if is_stopped {
+            // The bus has a quota of calls without an answer (seed 904003058).
+            talk.answer(&Call::Stop(unit.clone()), Err(refusal(Refusal::QUOTA)));
+            talk.answer(&Call::Later(unit.clone()), Ok(CallAnswer::Done));
             talk.answer(&Call::Stop(unit), Ok(CallAnswer::Done));
         }
         talk.nothing_asked();

@@ -352,7 +352,7 @@ impl Tracker {
             if has_failed {
                 self.sweep(unit.clone());
             } else if has_ended && is_services {
-                self.ask(Call::Stop(unit.clone()));
+                self.sweep_ended(unit.clone());
             }
             return false;
         }
@@ -506,7 +506,7 @@ impl Tracker {
                 }
             }
             (Call::Start(unit), Err(refusal)) => self.handle_start_refusal(&unit, &refusal),
-            (Call::Reset(unit), answer) if self.swept.contains_key(&unit) => {
+            (Call::Reset(unit) | Call::Stop(unit), answer) if self.swept.contains_key(&unit) => {
                 self.handle_sweep_answer(unit, answer);
             }
             (Call::Stop(unit) | Call::Reset(unit), answer) => {
@@ -559,7 +559,7 @@ impl Tracker {
     /// The pause before something is asked again about a unit is over.
     fn handle_pause_over(&mut self, unit: UnitName) {
         if self.swept.contains_key(&unit) {
-            return self.sweep(unit);
+            return self.sweep_again(unit);
         }
         self.ask_properties(&unit);
         self.send_signals(&unit);
