@@ -6,6 +6,7 @@ mod findings;
 mod jobs;
 mod pam;
 mod site;
+mod systemd;
 
 use std::io::Write;
 use std::process::ExitCode;

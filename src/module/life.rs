@@ -25,6 +25,7 @@ use crate::config::Config;
 use crate::machine::{Facts, Node};
 use crate::proto::{BrokerMapping, BrokerRank, ExecMethod, InstanceId, JobId, PERILOG_PLUGIN};
 use crate::supervisor::OuterJob;
+use crate::untried;
 
 /// How long a shell waits for a broker that is not expected to come back.
 const GONE_FOR_GOOD: &str = "1s";
@@ -97,6 +98,11 @@ impl Module {
     fn start(handle: Handle, config: Config, inbox: &Arc<Inbox>) -> Result<Self, LoadError> {
         let place = place(handle, &config)?;
         let facts = facts(handle, &place, config.constrain_resources)?;
+        if facts.rank == BrokerRank(0)
+            && let Some(text) = handle.attribute("version").and_then(|it| untried(&it))
+        {
+            handle.log(libc::LOG_WARNING, &text);
+        }
         if config.method() != ExecMethod::Fork {
             warn_of_site(handle, facts.owner);
         }

@@ -12,15 +12,20 @@ fi
 home=$(getent passwd "$(id -u)" | cut -d: -f6)
 export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$home/.cache}
 build=$(dirname "$JOB_EXEC_RS_MODULE")
-"$top/tests/nodes/image" "$build" >image 2>why
-if [ $? = 3 ]; then
-	skip_all=$(tail -n 1 why)
-	test_done
-fi
-
-# The long form, with other seeds, is tests/nodes/run.
-test_expect_success 'each job is accounted for, and nothing is left' '
-	"$top/tests/nodes/run" --build "$build" --short --seed "${JOB_EXEC_RS_NODES_SEED:-2}"
-'
+# Debian 12's, and one that executes a helper for each unit. Other ones, the long form and other seeds are
+# for tests/nodes/run and tests/matrix.
+for systemd in 252 257; do
+	"$top/tests/nodes/image" --systemd $systemd "$build" >image 2>why
+	if [ $? = 3 ]; then
+		skip_all=$(tail -n 1 why)
+		test_done
+	fi
+done
+for systemd in 252 257; do
+	export systemd
+	test_expect_success "systemd $systemd: each job is accounted for, and nothing is left" '
+		"$top/tests/nodes/run" --build "$build" --systemd $systemd --short --seed "${JOB_EXEC_RS_NODES_SEED:-2}"
+	'
+done
 
 test_done

@@ -2,40 +2,35 @@
 
 use std::collections::BTreeSet;
 
-use job_exec_rs::BUILD;
+use job_exec_rs::{BUILD, untried};
 use nix::unistd::getuid;
 use serde_json::Value;
 
 use super::finding::{Finding, RANKS, bad, good, note};
 use super::pam::PamSystemd;
 use super::site::{Broker, Imp, Records, Service, Site};
+use super::systemd;
 use crate::stats::FLUX_CORES;
 use job_exec_rs::proto::show_size as size;
 
-/// The release of flux-core that this one was tried with (README.md). Packages need the same.
-const TRIED: &str = "0.88.";
 /// Room for records and output below which a node is short of it.
 const ROOM: u64 = 1 << 30;
-/// The oldest systemd that has `OOMPolicy=` (systemd.service(5)).
-const SYSTEMD_MIN: u32 = 243;
-/// The oldest systemd that this release was tried with (doc/admin.md).
-const SYSTEMD_TRIED: u32 = 252;
 /// How long flux-shell waits at least for tasks of ranks that it does not hear of, with the file that
 /// `install` puts into its `lua.d`, in seconds.
 const EXIT_TIMEOUT: f64 = 150.0;
 /// What a broker needs to come up, in seconds.
 const BOOT: f64 = 20.0;
 
-const JOBS_HERE: &str = "all jobs on this node";
+pub(super) const JOBS_HERE: &str = "all jobs on this node";
 
 /// The name of the owner's user manager.
-fn manager() -> String {
+pub(super) fn manager() -> String {
     format!("user@{}.service", getuid())
 }
 
 /// A command for the owner's user manager. In a system instance the administrator has to become the owner
 /// for it.
-fn user_systemctl(site: &Site, arguments: &str) -> String {
+pub(super) fn user_systemctl(site: &Site, arguments: &str) -> String {
     let is_system = site.broker.as_ref().is_ok_and(|broker| broker.is_system);
     let (owner, uid) = (&site.owner, getuid());
     let before = format!("sudo -u {owner} env XDG_RUNTIME_DIR=/run/user/{uid} ");
@@ -68,9 +63,7 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let mut all = vec![flux(site), files(site)];
     let in_job = site.broker.as_ref().is_ok_and(|broker| broker.is_job);
     if !in_job {
-        all.extend(cgroups(site));
-        all.push(user_manager(site));
-        all.extend(site.unit.as_ref().map(|started| unit(site, started)));
+        all.extend(systemd::findings(site));
     }
     let broker = match &site.broker {
         Ok(broker) => broker,
@@ -106,8 +99,8 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
 
 fn flux(site: &Site) -> Finding {
     match &site.flux {
-        Some(version) if version.starts_with(TRIED) => good("flux-core", version),
-        Some(version) => note("flux-core", format!("{version}: tried with {TRIED}x")),
+        Some(version) => untried(version)
+            .map_or_else(|| good("flux-core", version), |text| note("flux-core", text)),
         None => {
             let mend = "# put the directory that has the command flux into PATH";
             bad("flux-core", "no command flux", mend)
@@ -123,61 +116,6 @@ fn files(site: &Site) -> Finding {
                 if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
             let found = format!("{} is missing{more}", first.display());
             bad("installation", found, install(site))
-        }
-    }
-}
-
-fn cgroups(site: &Site) -> Vec<Finding> {
-    let Some(controllers) = &site.controllers else {
-        let mend = "# boot with systemd.unified_cgroup_hierarchy=1";
-        return vec![bad("cgroup", "/sys/fs/cgroup is no cgroup2", mend)];
-    };
-    let broker = site.broker.as_ref().ok().and_then(|broker| broker.stats.as_ref().ok());
-    let confines = broker.is_some_and(|stats| stats["config"]["sdexec_constrain_resources"] == 1);
-    let has = |name: &str| controllers.iter().any(|controller| controller == name);
-    let mut wanted = vec!["memory", "pids"];
-    wanted.extend(confines.then_some("cpuset"));
-    let missing: Vec<&str> = wanted.into_iter().filter(|name| !has(name)).collect();
-    if missing.is_empty() {
-        return vec![good("cgroup", format!("delegated: {}", controllers.join(" ")))];
-    }
-    let found = format!("not delegated to {}'s user manager: {}", site.owner, missing.join(" "));
-    let finding = if confines { bad("cgroup", found, delegate()) } else { note("cgroup", found) };
-    vec![finding]
-}
-
-fn user_manager(site: &Site) -> Finding {
-    let version = match &site.systemd {
-        Ok(version) => version,
-        Err(why) if why.contains("no answer within") => {
-            let mend = format!("sudo systemctl restart {}", manager());
-            return bad("user manager", format!("hangs: {why}"), mend).ending(JOBS_HERE);
-        }
-        Err(why) => {
-            let mend = format!("sudo systemctl start {}", manager());
-            return bad("user manager", format!("does not answer: {why}"), mend);
-        }
-    };
-    let digits: String = version.chars().take_while(char::is_ascii_digit).collect();
-    match digits.parse::<u32>() {
-        Ok(number) if number < SYSTEMD_MIN => {
-            let found = format!("systemd {version} is too old");
-            bad("user manager", found, format!("# install systemd {SYSTEMD_TRIED} or later"))
-        }
-        Ok(number) if number < SYSTEMD_TRIED => {
-            let found = format!("systemd {version}: tried with {SYSTEMD_TRIED} and newer");
-            note("user manager", found)
-        }
-        _ => good("user manager", format!("systemd {version}")),
-    }
-}
-
-fn unit(site: &Site, started: &Result<(), String>) -> Finding {
-    match started {
-        Ok(()) => good("unit", "one can be started"),
-        Err(why) => {
-            let found = format!("none can be started: {why}");
-            bad("unit", found, user_systemctl(site, "status"))
         }
     }
 }
@@ -479,6 +417,7 @@ mod tests {
             missing: Vec::new(),
             installer: Some("/x/job-exec-rs".into()),
             controllers: Some(["cpu", "memory", "pids"].map(String::from).to_vec()),
+            favordynmods: true,
             systemd: Ok("252.39-1~deb12u2".into()),
             unit: Some(Ok(())),
             lingers: Some(true),
@@ -639,6 +578,19 @@ mod tests {
         let grades = ["242.1", "243", "251.4", "252.39-1~deb12u1", "260~rc2"].map(grade);
         let expected = [Grade::Bad, Grade::Note, Grade::Note, Grade::Good, Grade::Good];
         assert_eq!(grades, expected.map(Some));
+    }
+
+    #[test]
+    fn a_systemd_that_moves_processes_wants_moves_to_be_favoured() {
+        let noted = |version: &str| {
+            let mut site = fit();
+            (site.systemd, site.favordynmods) = (Ok(version.into()), false);
+            findings(&site).iter().any(|finding| finding.grade == Grade::Note)
+        };
+        assert_eq!(
+            ["252.39-1~deb12u2", "255", "256", "257.13"].map(noted),
+            [true, true, false, false]
+        );
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub(super) struct Site {
     pub(super) installer: Option<PathBuf>,
     /// Controllers that the owner's user manager has. None: there is no cgroup2.
     pub(super) controllers: Option<Vec<String>>,
+    /// Its cgroup2 file system is mounted with this option.
+    pub(super) favordynmods: bool,
     /// systemd's version, or why the owner's user manager does not say it.
     pub(super) systemd: Result<String, String>,
     /// Whether a unit could be started. None: there is no user manager to ask.
@@ -135,6 +137,7 @@ impl Site {
             missing: missing(),
             installer: installer(),
             controllers: controllers(has_manager),
+            favordynmods: favordynmods(),
             unit: has_manager.then(start_unit),
             systemd: version.map(|text| text.trim().to_string()),
             lingers: lingers(&owner),
@@ -328,6 +331,12 @@ fn controllers(has_manager: bool) -> Option<Vec<String>> {
     let file = root.join(group.trim_start_matches('/')).join("cgroup.controllers");
     let own = fs::read_to_string(file).unwrap_or_default();
     Some(own.split_whitespace().map(str::to_string).collect())
+}
+
+fn favordynmods() -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mut cgroups = mounts.lines().filter(|line| line.contains(" /sys/fs/cgroup cgroup2 "));
+    cgroups.any(|line| line.split([' ', ',']).any(|option| option == "favordynmods"))
 }
 
 fn service() -> Option<Service> {

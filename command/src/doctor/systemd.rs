@@ -1,0 +1,88 @@
+//! What follows from the systemd of a node, and from how its cgroups are mounted.
+
+use super::finding::{Finding, bad, good, note};
+use super::findings::{JOBS_HERE, delegate, manager, user_systemctl};
+use super::site::Site;
+
+/// The oldest systemd that has `OOMPolicy=` (systemd.service(5)).
+const MIN: u32 = 243;
+/// The oldest systemd that this release was tried with (doc/admin.md).
+const TRIED: u32 = 252;
+/// From this one on systemd starts processes in their cgroup, and moves none there (clone3(2)).
+const SPAWNS_IN_PLACE: u32 = 256;
+
+pub(super) fn findings(site: &Site) -> Vec<Finding> {
+    let mut all = cgroups(site);
+    all.push(user_manager(site));
+    all.extend(stands_still(site));
+    all.extend(site.unit.as_ref().map(|started| unit(site, started)));
+    all
+}
+
+fn cgroups(site: &Site) -> Vec<Finding> {
+    let Some(controllers) = &site.controllers else {
+        let mend = "# boot with systemd.unified_cgroup_hierarchy=1";
+        return vec![bad("cgroup", "/sys/fs/cgroup is no cgroup2", mend)];
+    };
+    let broker = site.broker.as_ref().ok().and_then(|broker| broker.stats.as_ref().ok());
+    let confines = broker.is_some_and(|stats| stats["config"]["sdexec_constrain_resources"] == 1);
+    let has = |name: &str| controllers.iter().any(|controller| controller == name);
+    let mut wanted = vec!["memory", "pids"];
+    wanted.extend(confines.then_some("cpuset"));
+    let missing: Vec<&str> = wanted.into_iter().filter(|name| !has(name)).collect();
+    if missing.is_empty() {
+        return vec![good("cgroup", format!("delegated: {}", controllers.join(" ")))];
+    }
+    let found = format!("not delegated to {}'s user manager: {}", site.owner, missing.join(" "));
+    let finding = if confines { bad("cgroup", found, delegate()) } else { note("cgroup", found) };
+    vec![finding]
+}
+
+fn user_manager(site: &Site) -> Finding {
+    let version = match &site.systemd {
+        Ok(version) => version,
+        Err(why) if why.contains("no answer within") => {
+            let mend = format!("sudo systemctl restart {}", manager());
+            return bad("user manager", format!("hangs: {why}"), mend).ending(JOBS_HERE);
+        }
+        Err(why) => {
+            let mend = format!("sudo systemctl start {}", manager());
+            return bad("user manager", format!("does not answer: {why}"), mend);
+        }
+    };
+    match number(version) {
+        Some(number) if number < MIN => {
+            let found = format!("systemd {version} is too old");
+            bad("user manager", found, format!("# install systemd {TRIED} or later"))
+        }
+        Some(number) if number < TRIED => {
+            let found = format!("systemd {version}: tried with {TRIED} and newer");
+            note("user manager", found)
+        }
+        _ => good("user manager", format!("systemd {version}")),
+    }
+}
+
+fn unit(site: &Site, started: &Result<(), String>) -> Finding {
+    match started {
+        Ok(()) => good("unit", "one can be started"),
+        Err(why) => {
+            let found = format!("none can be started: {why}");
+            bad("unit", found, user_systemctl(site, "status"))
+        }
+    }
+}
+
+fn number(version: &str) -> Option<u32> {
+    let digits: String = version.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+/// While a process is moved into the cgroup of a new unit all that fork wait for a grace period of the kernel,
+/// unless the file system favours such moves (Linux `Documentation/admin-guide/cgroup-v2.rst`).
+fn stands_still(site: &Site) -> Option<Finding> {
+    let moves = number(site.systemd.as_ref().ok()?).is_some_and(|it| it < SPAWNS_IN_PLACE);
+    let text = "mounted without favordynmods: on some kernels each start takes 10 to 20 ms longer \
+                (kernel parameter cgroup_favordynmods=1; now: mount -o remount,favordynmods /sys/fs/cgroup)";
+    (moves && site.controllers.is_some() && !site.favordynmods).then(|| note("cgroup", text))
+}
