@@ -30,6 +30,9 @@ pub(super) enum LoadError {
     /// The broker does not say where it listens.
     #[error("local-uri is not set")]
     NoLocalUri,
+    /// flux-core is too old.
+    #[error("{0}")]
+    OldFlux(String),
     /// There is no directory for records.
     #[error("neither statedir nor rundir is set")]
     NoPlace,

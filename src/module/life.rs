@@ -25,7 +25,7 @@ use crate::config::Config;
 use crate::machine::{Facts, Node};
 use crate::proto::{BrokerMapping, BrokerRank, ExecMethod, InstanceId, JobId, PERILOG_PLUGIN};
 use crate::supervisor::OuterJob;
-use crate::untried;
+use crate::{Fit, fits};
 
 /// How long a shell waits for a broker that is not expected to come back.
 const GONE_FOR_GOOD: &str = "1s";
@@ -50,6 +50,13 @@ struct Ears {
 impl Module {
     /// Loads the module. It works as soon as the reactor runs.
     pub(super) fn load(handle: Handle, arguments: &[String]) -> Result<Self, LoadError> {
+        match handle.attribute("version").map(|release| fits(&release)) {
+            Some(Fit::TooOld(text)) => return Err(LoadError::OldFlux(text)),
+            Some(Fit::Untried(text)) if handle.rank()? == 0 => {
+                handle.log(libc::LOG_WARNING, &text);
+            }
+            Some(Fit::Tried | Fit::Untried(_)) | None => {}
+        }
         let conf = handle.ask("config.get", "{}").map_err(LoadError::request("config.get"))?;
         let conf: Value = serde_json::from_str(&conf).map_err(LoadError::ConfigNotJson)?;
         let config = Config::new(&conf, arguments)?;
@@ -98,11 +105,6 @@ impl Module {
     fn start(handle: Handle, config: Config, inbox: &Arc<Inbox>) -> Result<Self, LoadError> {
         let place = place(handle, &config)?;
         let facts = facts(handle, &place, config.constrain_resources)?;
-        if facts.rank == BrokerRank(0)
-            && let Some(text) = handle.attribute("version").and_then(|it| untried(&it))
-        {
-            handle.log(libc::LOG_WARNING, &text);
-        }
         if config.method() != ExecMethod::Fork {
             warn_of_site(handle, facts.owner);
         }

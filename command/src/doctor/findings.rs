@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use job_exec_rs::{BUILD, untried};
+use job_exec_rs::{BUILD, Fit, fits};
 use nix::unistd::getuid;
 use serde_json::Value;
 
@@ -99,8 +99,11 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
 
 fn flux(site: &Site) -> Finding {
     match &site.flux {
-        Some(version) => untried(version)
-            .map_or_else(|| good("flux-core", version), |text| note("flux-core", text)),
+        Some(version) => match fits(version) {
+            Fit::Tried => good("flux-core", version),
+            Fit::Untried(text) => note("flux-core", text),
+            Fit::TooOld(text) => bad("flux-core", text, "# install a newer flux-core"),
+        },
         None => {
             let mend = "# put the directory that has the command flux into PATH";
             bad("flux-core", "no command flux", mend)
@@ -463,7 +466,8 @@ mod tests {
 
     #[test]
     fn each_fault_is_named_alone_with_the_words_that_mend_it() {
-        let faults: [(&str, &str, Break); 26] = [
+        let faults: [(&str, &str, Break); 27] = [
+            ("flux-core", "newer", |site| site.flux = Some("0.87.0".into())),
             ("linger", "enable-linger flux", |site| site.lingers = Some(false)),
             ("user manager", "user@", |site| {
                 (site.systemd, site.unit) = (Err("no bus".into()), None);
