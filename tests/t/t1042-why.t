@@ -54,6 +54,19 @@ test_expect_success 'a job that is held, and one that waits for it' '
 	why "$id" && first_line "waits for its dependencies: after-success=$held" &&
 	flux cancel "$held" && flux queue drain
 '
+test_expect_success 'a job that the scheduler does not start' '
+	flux queue stop --quiet &&
+	id=$(flux submit true) &&
+	await says "$id" "waits for resources: the scheduler decides, for " &&
+	flux queue start --quiet &&
+	wait_event "$id" clean
+'
+test_expect_success 'a mocked job' '
+	id=$(flux submit --setattr=system.exec.test.run_duration=1h true) &&
+	wait_event "$id" start &&
+	await says "$id" "next: in .* the mocked job ends" &&
+	flux cancel "$id" && wait_event "$id" clean
+'
 test_expect_success 'a job that runs, and its time limit' '
 	id=$(flux submit -N4 -n4 -t 1h sleep inf) &&
 	wait_event "$id" start &&
@@ -112,6 +125,35 @@ test_expect_success 'whom a job waits for in the barrier, also in its own eventl
 	open_gate late &&
 	wait_event "$id" clean &&
 	flux job attach "$id" 2>&1 | grep "start barrier: 3 of 4 shells"
+'
+test_expect_success 'whose shell goes on when the first has ended' '
+	gate on &&
+	id=$(dummy_submit -N2 "[ \$rank = 0 ] || cat on") &&
+	await says "$id" "awaited: shells to end, on .* (rank 1)" &&
+	first_line "runs, 1 of 2 shells" &&
+	grep "next: in .* the job fails if a shell still runs" said &&
+	open_gate on && wait_event "$id" clean
+'
+# It handles no SIGTERM, which systemd sends first.
+test_expect_success 'what a shell has left behind' '
+	flux exec -r all flux module reload job-exec kill-timeout=1h &&
+	gate left behind &&
+	id=$(dummy_submit -N1 "(trap \"\" TERM; echo >behind; cat left) </dev/null >/dev/null 2>&1 &
+		cat behind") &&
+	await says "$id" "has ended, but for what is left of shells" &&
+	grep "awaited: what shells have left behind, on .* (rank 0)" said &&
+	grep "^    [0-9]* S .* cat" said &&
+	open_gate left && wait_event "$id" clean &&
+	flux exec -r all flux module reload job-exec
+'
+test_expect_success 'a shell that is a child of its broker' '
+	flux exec -r all flux module reload job-exec method=fork &&
+	gate child &&
+	id=$(dummy_submit -N2 "[ \$rank = 0 ] || cat child") &&
+	await says "$id" "(rank 1): shell: [0-9]* process.* in " &&
+	grep "awaited: shells to end, on .* (rank 1)" said &&
+	open_gate child && wait_event "$id" clean &&
+	flux exec -r all flux module reload job-exec
 '
 # `cat` under a name that a terminal would obey.
 test_expect_success 'what runs where a job is being killed, and what comes next' '
