@@ -22,7 +22,7 @@ test_expect_success 'a job need not be on rank 0' '
 	test_cmp expected actual
 '
 test_expect_success 'the exec eventlog of a job on several ranks' '
-	exec_events "$id" | grep -v recoverable | sort >actual &&
+	exec_events "$id" | grep -v -e recoverable -e debug.timeline | sort >actual &&
 	printf "%s\n" complete done init shell-exit shell.init shell.start \
 		shell.task-exit starting >expected &&
 	sort -u actual >unique &&
