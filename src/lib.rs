@@ -14,9 +14,6 @@ pub mod module;
 pub mod port;
 pub mod proto;
 pub mod supervisor;
-mod tried;
-
-pub use tried::{Fit, fits};
 
 /// The release, and the commit: two builds of one release are told apart.
 pub const BUILD: &str = env!("JOB_EXEC_RS_BUILD");

@@ -4,6 +4,7 @@ mod everywhere;
 mod finding;
 mod findings;
 mod jobs;
+mod mends;
 mod pam;
 mod site;
 mod systemd;

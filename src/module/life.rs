@@ -23,9 +23,10 @@ use crate::adapter::systemd::check_properties;
 use crate::adapter::worker::{ANSWER_WITHIN, WorkerConfig, has_records, uptime};
 use crate::config::Config;
 use crate::machine::{Facts, Node};
-use crate::proto::{BrokerMapping, BrokerRank, ExecMethod, InstanceId, JobId, PERILOG_PLUGIN};
+use crate::proto::{
+    BrokerMapping, BrokerRank, ExecMethod, Fit, InstanceId, JobId, PERILOG_PLUGIN, fits,
+};
 use crate::supervisor::OuterJob;
-use crate::{Fit, fits};
 
 /// How long a shell waits for a broker that is not expected to come back.
 const GONE_FOR_GOOD: &str = "1s";

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use job_exec_rs::{BUILD, Fit, fits};
-use nix::unistd::getuid;
+use job_exec_rs::BUILD;
+use job_exec_rs::proto::{Fit, fits};
 use serde_json::Value;
 
 use super::finding::{Finding, RANKS, bad, good, note};
+use super::mends::{JOBS_HERE, drop_in, manager, user_systemctl};
 use super::pam::PamSystemd;
 use super::site::{Broker, Imp, Records, Service, Site};
 use super::systemd;
@@ -20,36 +21,6 @@ const ROOM: u64 = 1 << 30;
 const EXIT_TIMEOUT: f64 = 150.0;
 /// What a broker needs to come up, in seconds.
 const BOOT: f64 = 20.0;
-
-pub(super) const JOBS_HERE: &str = "all jobs on this node";
-
-/// The name of the owner's user manager.
-pub(super) fn manager() -> String {
-    format!("user@{}.service", getuid())
-}
-
-/// A command for the owner's user manager. In a system instance the administrator has to become the owner
-/// for it.
-pub(super) fn user_systemctl(site: &Site, arguments: &str) -> String {
-    let is_system = site.broker.as_ref().is_ok_and(|broker| broker.is_system);
-    let (owner, uid) = (&site.owner, getuid());
-    let before = format!("sudo -u {owner} env XDG_RUNTIME_DIR=/run/user/{uid} ");
-    format!("{}systemctl --user {arguments}", if is_system { &before } else { "" })
-}
-
-/// A command that writes a setting for systemd, in a file of its own: another mend may write one, too.
-fn drop_in(unit: &str, setting: &str, value: &str) -> String {
-    let directory = format!("/etc/systemd/system/{unit}.d");
-    format!(
-        "sudo mkdir -p {directory} && printf '[Service]\\n{setting}={value}\\n' | sudo tee \
-         {directory}/60-doctor-{setting}.conf && sudo systemctl daemon-reload"
-    )
-}
-
-/// A command that delegates all controllers to the owner's user manager.
-pub(super) fn delegate() -> String {
-    drop_in(&manager(), "Delegate", "cpu cpuset io memory pids")
-}
 
 fn install(site: &Site) -> String {
     match &site.installer {
@@ -390,6 +361,7 @@ fn modules(broker: &Broker, stats: &Value) -> Vec<Finding> {
 mod tests {
     use std::path::PathBuf;
 
+    use nix::unistd::getuid;
     use serde_json::json;
 
     use super::*;

@@ -10,7 +10,7 @@ use job_exec_rs::proto::{Idset, JobId, job_of_unit, show_size};
 use nix::unistd::{Uid, getuid};
 
 use super::finding::{Finding, Grade, bad, good, note};
-use super::findings::delegate;
+use super::mends::delegate;
 use super::site::{name_of, span};
 use crate::failure::Failure;
 use crate::out::plain;

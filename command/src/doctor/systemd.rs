@@ -1,7 +1,7 @@
 //! What follows from the systemd of a node, and from how its cgroups are mounted.
 
 use super::finding::{Finding, bad, good, note};
-use super::findings::{JOBS_HERE, delegate, manager, user_systemctl};
+use super::mends::{JOBS_HERE, delegate, manager, user_systemctl};
 use super::site::Site;
 
 /// The oldest systemd that has `OOMPolicy=` (systemd.service(5)).
