@@ -114,7 +114,7 @@ test_expect_success 'a slice that is configured is the parent' '
 	id=$(submit_gated parent 1 -N1) &&
 	slices | grep "^a-b-shell_" &&
 	open_gate parent.0 && wait_event "$id" clean &&
-	flux job info "$id" usage | jq -e ".user[0] > 0" &&
+	flux job info "$id" usage | jq -e ".user | length == 1" &&
 	await no_slices
 '
 test_expect_success 'a job that there is not is named' '

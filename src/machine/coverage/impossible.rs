@@ -111,7 +111,9 @@ const RULES: &[Rule] = &[
     Rule {
         machine: Agent,
         states: These(&["pending"]),
-        inputs: &[Output, OutputLost, OutputOverflow, Stopping],
+        // What is lost of a shell that was found shows at the first acknowledgement, which may come before
+        // systemd has said that it runs (seed 906051171).
+        inputs: &[Output, OutputOverflow, Stopping],
         why: "the supervisor reports first that the shell has started, or how it has ended",
     },
     Rule {
