@@ -352,7 +352,11 @@ fn exec_events_follow_rfc_50_and_stay_in_the_kvs() {
         config.statedir = Some(dir.path().join("state"));
         let ran = run_watched(&config, script(2, "echo x"), |_, _| ());
         let recoverable: &[_] = if method == ExecMethod::Systemd { &["recoverable"] } else { &[] };
-        let names = [&["init", "starting"], recoverable, &["shell-exit", "debug.timeline", "complete", "done"]];
+        let names = [
+            &["init", "starting"],
+            recoverable,
+            &["shell-exit", "debug.timeline", "complete", "done"],
+        ];
         assert_eq!(ran.exec_names(), names.concat());
         let guest = ran.id.kvs_key("guest").replace('.', "/");
         let path = dir.path().join("state/kvs/primary").join(guest).join("exec.eventlog");

@@ -480,7 +480,10 @@ impl Tracker {
         start.is_accepted = false;
         watched.source = PropertySource::Signals;
         watched.state = UnitState::default();
-        self.drop_answers(unit);
+        // The rule counts for this start, too, and without the bus's answer nothing would be heard of it.
+        self.unanswered
+            .retain(|_, call| call.unit() != Some(unit) || matches!(call, Call::Watch(_)));
+        self.swept.remove(unit);
         self.queue.push_front(unit.clone());
         self.start_next();
     }

@@ -71,6 +71,24 @@ fn an_answer_in_time_is_no_silence() {
     talk.nothing_asked();
 }
 
+/// systemd was reloaded before it had started the unit (seed 905004444).
+#[test]
+fn a_rule_without_an_answer_is_noticed_although_the_start_is_made_again() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.tracker.start(&spec(&unit), &output());
+    let rule = talk.asked(&Call::Watch(unit.clone()));
+    talk.asked(&Call::Start(unit.clone()));
+    talk.tracker.handle_news(News::Reloading(true));
+    talk.tracker.handle_news(News::Reloading(false));
+    talk.listed(&[]);
+    talk.asked(&Call::Start(unit.clone()));
+    answer_all_but(&mut talk, &[rule]);
+    wait(&mut talk);
+    wait(&mut talk);
+    silent(&mut talk, "a match rule of");
+    talk.asked(&Call::Reconnect);
+}
+
 #[test]
 fn a_systemd_that_hangs_while_units_run_is_noticed() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
