@@ -21,6 +21,13 @@ for systemd in 252 257; do
 		test_done
 	fi
 done
+# usage: ended PID FILE
+ended() {
+	wait "$1"
+	local status=$?
+	cat "$2"
+	return $status
+}
 # At the same time: they wait most of it.
 declare -A campaigns
 for systemd in 252 257; do
@@ -30,9 +37,7 @@ for systemd in 252 257; do
 done
 for systemd in 252 257; do
 	test_expect_success "systemd $systemd: each job is accounted for, and nothing is left" '
-		wait ${campaigns[$systemd]}; status=$?
-		cat told-$systemd
-		test $status = 0
+		ended ${campaigns[$systemd]} told-$systemd
 	'
 done
 
