@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use job_exec_rs::port::supervisor::UnitSpec;
-use job_exec_rs::proto::{SliceName, Usage};
+use job_exec_rs::proto::{SliceName, UnitName, Usage};
 
 use super::{SimSystemd, Unit};
 
@@ -52,15 +52,20 @@ impl SimSystemd {
 
     pub(super) fn count_processes(&self) {
         for (name, slice) in &mut *self.slices.lock() {
-            let unit = SliceName::parse(name).and_then(|of| self.units.get(of.unit()));
-            slice.lives = unit.is_some_and(Unit::lives);
+            slice.lives = self.unit_in(name).is_some_and(|(_, unit)| unit.lives());
         }
     }
 
     pub(super) fn stop_slice(&mut self, name: &str) {
         self.slices.lock().remove(name);
-        if let Some(slice) = SliceName::parse(name) {
-            self.stop(slice.unit());
+        if let Some(unit) = self.unit_in(name).map(|(unit, _)| unit.clone()) {
+            self.stop(&unit);
         }
+    }
+
+    /// The unit in this slice. One of the same name, but of another job, is in another slice.
+    fn unit_in(&self, slice: &str) -> Option<(&UnitName, &Unit)> {
+        let of = SliceName::parse(slice)?;
+        self.units.get_key_value(of.unit()).filter(|(_, unit)| slice_of(&unit.spec) == slice)
     }
 }

@@ -483,3 +483,20 @@ fn nothing_survives_a_reboot() {
     assert_ne!(wire.systemd.invocation_id(&unit), Some(invocation_id.as_str()));
     assert_eq!(wire.systemd.executions(&unit), 2);
 }
+
+#[test]
+fn the_slice_of_an_earlier_job_is_stopped_without_the_unit_that_has_its_name_now() {
+    let mut wire = Wire::new();
+    wire.spec.measured = true;
+    let own = slice_of(&wire.spec);
+    let earlier = slice_of(&UnitSpec { digest: "abc".into(), ..wire.spec.clone() });
+    wire.systemd.slices.lock().insert(earlier.clone(), Slice::default());
+    wire.run();
+    wire.systemd.stop_slice(&earlier);
+    wire.acts(&[]);
+    wire.systemd.count_processes();
+    assert!(wire.systemd.slices.lock().get(&own).is_some_and(|slice| slice.lives));
+    wire.systemd.stop_slice(&own);
+    let told = Act::Signal { unit: wire.unit(), signal: libc::SIGTERM, all: true };
+    assert_eq!(wire.systemd.take_acts().first(), Some(&told));
+}

@@ -33,7 +33,7 @@ enum Stage {
 /// A unit that systemd has, and its processes.
 #[derive(Debug)]
 pub(super) struct Unit {
-    spec: UnitSpec,
+    pub(super) spec: UnitSpec,
     invocation_id: String,
     stage: Stage,
     was_active: bool,
