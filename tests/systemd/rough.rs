@@ -112,7 +112,8 @@ pub(crate) fn in_a_process_of_its_own(test: &str) {
         .env_remove("XDG_RUNTIME_DIR")
         .output()
         .unwrap();
-    let text = [output.stdout, output.stderr].concat();
+    // What a test says of its failure comes before the line that counts it, as tests/run expects.
+    let text = [output.stderr, output.stdout].concat();
     let text = String::from_utf8_lossy(&text);
     if output.status.code() == Some(77) {
         let _ = writeln!(std::io::stderr(), "skipped: {test}: {text}");

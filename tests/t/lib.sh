@@ -79,6 +79,11 @@ all_units() {
         2>/dev/null | awk '{print $1}'
 }
 
+# Names of all slices that could be of a shell's unit.
+all_slices() {
+    systemctl --user list-units --all --plain --no-legend '*shell_*.slice' 2>/dev/null | awk '{print $1}'
+}
+
 # ---- outside of the instance -------------------------------------------------------------
 
 # One line, and the whole script is skipped.
@@ -138,7 +143,7 @@ nothing_left() {
     # 30 * 0.1 s
     for _ in $(seq 30); do
         processes=$(our_processes)
-        units=$(comm -13 <(echo "$1" | sort) <(all_units | sort))
+        units=$(comm -13 <(echo "$1" | sort) <({ all_units; all_slices; } | sort))
         [ -z "$processes$units" ] && return
         sleep 0.1
     done
@@ -184,7 +189,7 @@ if [ "$JOB_EXEC_RS_STAGE" = outside ]; then
     [ -z "$JOB_EXEC_RS_MODULE" ] || put_connector "$JOB_EXEC_RS_MODULE"
     # The test has nothing to do with an instance or a job that this may have been started in.
     unset FLUX_URI FLUX_JOB_ID FLUX_KVS_NAMESPACE SLURM_JOB_ID PBS_JOBID LSB_JOBID
-    before=$(all_units)
+    before=$(all_units; all_slices)
     inside=(env "JOB_EXEC_RS_RUN=$TMPDIR" timeout -k 10 "$script_limit" bash "$script" "$@")
     if [ "$instance_size" -gt 0 ]; then
         run_instance "$instance_size" "${inside[@]}"

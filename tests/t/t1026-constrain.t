@@ -59,6 +59,7 @@ test_expect_success 'and a property that no unit can have' '
 	grep "exec.sdexec-properties: unit property MemoryHi=.1G.: not a property that can be set" err
 '
 test_expect_success 'where properties come later and cannot be kept, this is said' '
+	await no_records 0 &&
 	flux module reload job-exec method=fork &&
 	flux dmesg -C &&
 	configure "sdexec-properties.MemoryHigh = \"1G\"" &&

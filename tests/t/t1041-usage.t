@@ -23,12 +23,8 @@ cat >burn.py <<-EOF
 	    sum(range(10000))
 	print("used", os.times().user, flush=True)
 EOF
-# usage: slices. Those of shells that systemd has.
-slices() {
-	systemctl --user list-units --all --plain --no-legend "*shell_*.slice" | awk "{print \$1}"
-}
 no_slices() {
-	test -z "$(slices)"
+	test -z "$(all_slices)"
 }
 # usage: covers FILE KEY LINES. The kernel has counted what the tasks have measured themselves, and less
 # than twice as much as all of them would have used together with the shell and its start.
@@ -70,7 +66,7 @@ test_expect_success 'nothing is left of the slices' '
 '
 test_expect_success 'a job that runs has its slices, which the owner can read' '
 	id=$(submit_gated live 2 -N2) &&
-	test "$(slices | wc -l)" -eq 2 &&
+	test "$(all_slices | wc -l)" -eq 2 &&
 	test_must_fail flux job info "$id" usage &&
 	flux job-exec-rs usage --json "$id" >live &&
 	test_when_finished "cat live" &&
@@ -80,7 +76,7 @@ test_expect_success 'a job that runs has its slices, which the owner can read' '
 test_expect_success 'they outlive the module, and so does what was counted before' '
 	before=$(flux job-exec-rs usage --json "$id" | jq -s "map(.cpu) | add") &&
 	flux exec -r all flux module remove job-exec &&
-	test "$(slices | wc -l)" -eq 2 &&
+	test "$(all_slices | wc -l)" -eq 2 &&
 	open_gate live.0 live.1 &&
 	flux module load job-exec && flux exec -r 1 flux module load job-exec &&
 	wait_event "$id" clean &&
@@ -112,7 +108,7 @@ test_expect_success 'a slice that is configured is the parent' '
 	test_when_finished "flux config get | jq \"del(.exec)\" | flux config load" &&
 	flux config get | jq ".exec.\"sdexec-properties\".Slice = \"a-b.slice\"" | flux config load &&
 	id=$(submit_gated parent 1 -N1) &&
-	slices | grep "^a-b-shell_" &&
+	all_slices | grep "^a-b-shell_" &&
 	open_gate parent.0 && wait_event "$id" clean &&
 	flux job info "$id" usage | jq -e ".user | length == 1" &&
 	await no_slices

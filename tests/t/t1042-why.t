@@ -147,6 +147,7 @@ test_expect_success 'what a shell has left behind' '
 	flux exec -r all flux module reload job-exec
 '
 test_expect_success 'a shell that is a child of its broker' '
+	await no_records 0 1 2 3 &&
 	flux exec -r all flux module reload job-exec method=fork &&
 	gate child &&
 	id=$(dummy_submit -N2 "[ \$rank = 0 ] || cat child") &&
