@@ -88,7 +88,11 @@ fn intent(example: &Value) -> Result<Value, String> {
     if record.spec != spec {
         return Err("the record has another intent".to_string());
     }
-    Ok(json!({ "version": 1, "intent": spec, "boot_id": record.boot_id }))
+    let mut again = json!({ "version": 1, "intent": spec, "boot_id": record.boot_id });
+    if let Some(manager) = record.manager {
+        again["manager"] = json!(manager);
+    }
+    Ok(again)
 }
 
 /// A fact, as the line after the intent.

@@ -41,6 +41,8 @@ pub enum FaultKind {
     /// A broker other than rank 0's shuts down, and refuses a shell's commit because its KVS is being
     /// unloaded. It passes on what is for any rank, and ends a little later.
     KvsUnloaded,
+    /// The kernel kills a process of a shell, because memory is short.
+    MemoryShort,
     /// The module of a rank is unloaded, and loaded again.
     ModuleReloaded,
     /// A node is powered off, and boots again.
@@ -66,6 +68,8 @@ pub enum FaultKind {
     StateLost,
     /// Somebody removes the records and the output of a rank, while its module may run.
     StateSwept,
+    /// The user manager is killed, with all that runs under it, and another one is started.
+    SystemdEnds,
     /// The user manager takes calls, and answers none, for a while. Some it does not carry out either.
     SystemdHangs,
     /// The user manager is executed again.
@@ -78,7 +82,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 36] = [
         Self::AllKilled,
         Self::BrokerKilled,
         Self::BusIsFull,
@@ -97,6 +101,7 @@ impl FaultKind {
         Self::Intruder,
         Self::KilledAtHandover,
         Self::KvsUnloaded,
+        Self::MemoryShort,
         Self::ModuleReloaded,
         Self::NodeRebooted,
         Self::PowerCutUnsynced,
@@ -109,6 +114,7 @@ impl FaultKind {
         Self::StartIsSlow,
         Self::StateLost,
         Self::StateSwept,
+        Self::SystemdEnds,
         Self::SystemdHangs,
         Self::SystemdReexecuted,
         Self::SystemdRefuses,
@@ -140,6 +146,7 @@ impl FaultKind {
             | Self::DiskHangs
             | Self::ExpirationMoved
             | Self::Intruder
+            | Self::MemoryShort
             | Self::ModuleReloaded
             | Self::NodeRebooted
             | Self::RankStalls
@@ -149,6 +156,7 @@ impl FaultKind {
             | Self::ResourceAway
             | Self::StateLost
             | Self::StateSwept
+            | Self::SystemdEnds
             | Self::SystemdHangs
             | Self::SystemdReexecuted
             | Self::SystemdRefuses

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use job_exec_rs::config::{self, Config};
 use job_exec_rs::machine::{Effects, Event, Facts, Node};
 use job_exec_rs::port::disk::Disk;
-use job_exec_rs::port::supervisor::{Limits, Method, Started, SupervisorEvent, UnitSpec};
+use job_exec_rs::port::supervisor::{
+    Limits, ManagerId, Method, Started, SupervisorEvent, UnitSpec,
+};
 use job_exec_rs::proto::{BrokerRank, InstanceId, UnitName, Usage};
 use job_exec_rs::supervisor::tracker::{News, Tracker};
 use job_exec_rs::supervisor::{Backend, Core, OutputPaths, PulseWatch};
@@ -98,6 +100,10 @@ impl Backend for TrackerBackend {
         self.tracker.method()
     }
 
+    fn manager(&self) -> Option<ManagerId> {
+        self.tracker.manager()
+    }
+
     fn start(&mut self, spec: &UnitSpec, output: &OutputPaths) {
         self.specs.insert(spec.unit.clone(), spec.clone());
         self.tracker.start(spec, output);
@@ -175,6 +181,8 @@ pub(super) struct Rank {
     pub(super) pulse: PulseWatch,
     /// How often the node was booted again.
     pub(super) boot: u32,
+    /// How many user managers have ended.
+    pub(super) managers: u32,
     /// When it was booted.
     pub(super) booted: f64,
     /// All shells that were executed here.
@@ -238,6 +246,7 @@ impl Rank {
             held_up: Vec::new(),
             pulse: PulseWatch::default(),
             boot: 0,
+            managers: 0,
             booted: f64::NEG_INFINITY,
             shells: Vec::new(),
             scripts: Vec::new(),
@@ -264,7 +273,7 @@ impl Rank {
     pub(super) fn current_shell(&self, unit: &UnitName) -> Option<usize> {
         let invocation = self.systemd.invocation_id(unit)?;
         self.shells.iter().rposition(|shell| {
-            shell.unit == *unit && shell.invocation == invocation && !shell.lost_with_node
+            shell.unit == *unit && shell.invocation == invocation && !shell.lost_with_manager
         })
     }
 

@@ -24,8 +24,8 @@ pub(super) struct Script {
     pub(super) began: f64,
     /// Whether it got SIGTERM.
     pub(super) is_told: bool,
-    /// Whether it ended because its node was powered off.
-    pub(super) lost_with_node: bool,
+    /// Whether it ended because its node was powered off, or its user manager was killed.
+    pub(super) lost_with_manager: bool,
 }
 
 /// A moment on one node, in seconds.
@@ -56,7 +56,7 @@ impl Script {
     }
 
     pub(super) fn runs(&self) -> bool {
-        self.exited.is_none() && !self.lost_with_node
+        self.exited.is_none() && !self.lost_with_manager
     }
 }
 

@@ -40,10 +40,16 @@ pub(super) struct Shell {
     pub(super) ended_at: f64,
     /// Whether a process that it left behind still lives.
     pub(super) leftover: bool,
+    /// Whether systemd knows nothing of it any more: its node was powered off since it was executed, or
+    /// its user manager was killed.
+    pub(super) unit_lost: bool,
+    /// How many of its processes the kernel has killed because memory was short.
+    pub(super) oom_kills: u64,
     /// Whether its node was powered off since it was executed.
     pub(super) before_reboot: bool,
-    /// Whether it, or the process that it left behind, ended because its node was powered off.
-    pub(super) lost_with_node: bool,
+    /// Whether it, or the process that it left behind, ended because its node was
+    /// powered off, or its user manager was killed.
+    pub(super) lost_with_manager: bool,
     /// Whether its record was damaged when its node was powered off, or was lost when systemd did not
     /// have its unit any more. Nothing on the node says then that it has run.
     pub(super) record_damaged: bool,
@@ -105,8 +111,10 @@ impl Shell {
             exited: None,
             ended_at: 0.0,
             leftover: false,
+            unit_lost: false,
+            oom_kills: 0,
             before_reboot: false,
-            lost_with_node: false,
+            lost_with_manager: false,
             record_damaged: false,
             record_lost: false,
             commits_lost: false,
@@ -145,7 +153,7 @@ impl Shell {
 
     /// Whether the shell itself runs.
     pub(super) fn runs(&self) -> bool {
-        self.exited.is_none() && !self.lost_with_node
+        self.exited.is_none() && !self.lost_with_manager
     }
 
     /// Whether it still does something: it is not about to end.
@@ -155,7 +163,7 @@ impl Shell {
 
     /// Whether a process of it is left on the node.
     pub(super) fn lives(&self) -> bool {
-        self.runs() || (self.leftover && !self.lost_with_node)
+        self.runs() || (self.leftover && !self.lost_with_manager)
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! It does nothing on its own. The world tells it what clients ask ([`SimSystemd::handle_ask`]),
 //! what happens to processes (the other `handle_*` methods), and what happens to systemd itself
-//! (`leave`, `come_back`, `reload`, `restart_bus`, `reboot`). After each of these calls the world
+//! (`leave`, `come_back`, `reload`, `restart_bus`, `end`, `reboot`). After each of these calls the world
 //! takes the news for clients ([`SimSystemd::take_news`], in order for each connection) and the
 //! acts ([`SimSystemd::take_acts`]), and decides when they take place.
 //!
@@ -35,7 +35,7 @@ mod walk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use job_exec_rs::port::supervisor::UnitSpec;
+use job_exec_rs::port::supervisor::{ManagerId, UnitSpec};
 use job_exec_rs::proto::{UnitName, WaitStatus};
 use job_exec_rs::supervisor::tracker::{Active, Ask, Call, CallAnswer, Changes, News, Refusal};
 use slices::{Slice, slice_of};
@@ -112,6 +112,8 @@ impl Connection {
 #[derive(Debug, Default)]
 pub(super) struct SimSystemd {
     away: bool,
+    /// When it began: a number that no other one of this node has.
+    began: u64,
     units: BTreeMap<UnitName, Unit>,
     slices: Slices,
     connections: BTreeMap<u64, Connection>,
@@ -316,6 +318,7 @@ impl SimSystemd {
                 let all = self.units.keys().map(ToString::to_string).chain(slices.keys().cloned());
                 Ok(CallAnswer::Listed(all.collect()))
             }
+            Call::Manager => Ok(CallAnswer::Manager(ManagerId(self.began))),
             Call::Main { unit, .. } | Call::Service(unit) | Call::Unit(unit) => {
                 let all = known.map_or_else(stub, |known| known.properties(unit));
                 let [of_service, of_unit] = by_interface(&all);
@@ -408,13 +411,32 @@ impl SimSystemd {
         lost
     }
 
+    /// systemd is killed, and the kernel ends all that it has started, the bus too. Another one comes back.
+    /// Returns the numbers of the connections.
+    pub(super) fn end(&mut self) -> Vec<u64> {
+        let lost = self.restart_bus();
+        let waits = std::mem::take(&mut self.waits).into_iter();
+        self.news.extend(waits.map(|(waits, unit)| (waits, News::Emptied { unit })));
+        let news = std::mem::take(&mut self.news);
+        self.reboot();
+        (self.away, self.news) = (true, news);
+        lost
+    }
+
     /// The node is rebooted. Only the counts of executions and numbers are kept.
     pub(super) fn reboot(&mut self) {
         let executions = std::mem::take(&mut self.executions);
+        let began = self.next_number();
         self.slices.lock().clear();
         let slices = self.slices.clone();
-        *self =
-            Self { slow: self.slow, executions, slices, number: self.number, ..Self::default() };
+        *self = Self {
+            slow: self.slow,
+            began,
+            executions,
+            slices,
+            number: self.number,
+            ..Self::default()
+        };
     }
 
     fn next_number(&mut self) -> u64 {

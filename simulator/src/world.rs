@@ -82,7 +82,7 @@ pub struct Outcome {
 pub(super) enum Item {
     Alarm {
         rank: u32,
-        boot: u32,
+        manager: u32,
         unit: UnitName,
         number: u64,
     },
@@ -116,7 +116,7 @@ pub(super) enum Item {
     Drained(Box<AskedDrain>),
     Execute {
         rank: u32,
-        boot: u32,
+        manager: u32,
         unit: UnitName,
         asked: script::Moment,
     },
@@ -132,7 +132,7 @@ pub(super) enum Item {
     },
     Fork {
         rank: u32,
-        boot: u32,
+        manager: u32,
         unit: UnitName,
         asked: script::Moment,
     },
@@ -226,7 +226,7 @@ pub(super) enum Item {
     CommitLine(ShellId),
     Ready {
         rank: u32,
-        boot: u32,
+        manager: u32,
         unit: UnitName,
     },
     /// A slow systemd sends its D-Bus signals.
@@ -336,6 +336,8 @@ pub(super) struct World {
     told: Vec<(f64, JobId, Response)>,
     /// Jobs, and degraded nodes of theirs of which the KVS had an event.
     pub(super) told_degraded: BTreeSet<(String, u32)>,
+    /// Of these ranks an exception has said that memory was short.
+    pub(super) told_oom: BTreeSet<(String, u32)>,
     transcript: Option<Vec<String>>,
     events: u64,
     coverage: Coverage,
@@ -425,6 +427,7 @@ impl World {
             traffic: is_quiet.then(Traffic::default),
             told: Vec::new(),
             told_degraded: BTreeSet::new(),
+            told_oom: BTreeSet::new(),
             transcript: keep_transcript.then(Vec::new),
             events: 0,
             coverage: Coverage::default(),

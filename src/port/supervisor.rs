@@ -28,6 +28,9 @@ use crate::proto::{
 /// Why a shell is lost whose node has booted since it was started.
 pub const REBOOTED: &str = "node was rebooted";
 
+/// Why a shell is lost whose user manager has ended, with all that it had started ([manager-ended]).
+pub const MANAGER_ENDED: &str = "its user manager has ended";
+
 /// Bytes of one stream that are sent ahead of the leader's acknowledgement.
 pub const OUTPUT_WINDOW_BYTES: u64 = 1024 * 1024;
 
@@ -169,6 +172,8 @@ pub struct UnitRecord {
     pub spec: UnitSpec,
     /// `/proc/sys/kernel/random/boot_id` when the intent was written.
     pub boot_id: String,
+    /// Which user manager was to start it, if that was known when the intent was written.
+    pub manager: Option<ManagerId>,
     /// The unit was seen running with this main process.
     pub started: Option<Started>,
     /// The shell has exited with this wait status.
@@ -185,8 +190,8 @@ pub struct UnitRecord {
 impl UnitRecord {
     /// A record that holds the intent and no more.
     pub fn new(spec: UnitSpec, boot_id: String) -> Self {
-        let (started, exited, notes) = (None, None, BTreeMap::new());
-        Self { spec, boot_id, started, exited, gone: false, left: false, notes }
+        let (manager, started, exited, notes) = (None, None, None, BTreeMap::new());
+        Self { spec, boot_id, manager, started, exited, gone: false, left: false, notes }
     }
 
     /// What the unit's processes have used, if that is known.
@@ -219,6 +224,19 @@ impl UnitRecord {
     /// The record was made after the unit's own was lost ([`Note::MadeAgain`]): the unit may have run.
     pub fn is_made_again(&self) -> bool {
         self.notes.contains_key(MADE_AGAIN)
+    }
+}
+
+/// Identity of a user manager on one boot of a node: when it began, in microseconds since the boot
+/// (`UserspaceTimestampMonotonic`). It stays the same when systemd is executed again.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct ManagerId(pub u64);
+
+impl ManagerId {
+    /// Whether both are known, and are not the same one.
+    pub fn differ(one: Option<Self>, other: Option<Self>) -> bool {
+        one.is_some() && other.is_some() && one != other
     }
 }
 

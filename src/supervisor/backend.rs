@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::path::PathBuf;
 
-use crate::port::supervisor::{Method, Started, UnitSpec};
+use crate::port::supervisor::{ManagerId, Method, Started, UnitSpec};
 use crate::proto::{JobDigest, UnitName, Usage, WaitStatus};
 
 /// Where a unit's output goes: to files, because they outlive this process, and because no slow
@@ -28,8 +28,11 @@ pub trait Backend {
     /// after each later one. With `fork` there are no units of an earlier life, and no `Listed`.
     fn method(&self) -> Method;
 
-    /// Start a unit. Answered by `Started`, `Failed`, `Exists` or `Replaced`; under the IMP by `Absent`,
-    /// too: there is no trace of it, and the caller knows whether it has ended.
+    /// Which user manager has listed its units last. `None`: none has.
+    fn manager(&self) -> Option<ManagerId>;
+
+    /// Start a unit. Answered by `Started`, `Failed`, `Exists`, `ManagerEnded` or `Replaced`; under
+    /// the IMP by `Absent`, too: there is no trace of it, and the caller knows whether it has ended.
     fn start(&mut self, spec: &UnitSpec, output: &OutputPaths);
 
     /// Look for a unit that was started, or may have been: in an earlier life (`known` is what was
@@ -85,6 +88,8 @@ pub trait BackendDriver: Backend {
 pub enum BackendEvent {
     /// There is no such unit, or no trace of it any more. Its cgroup is empty.
     Absent(UnitName),
+    /// There is no such unit, and the user manager that was told to start it has ended. It may have run.
+    ManagerEnded(UnitName),
     /// No process is left, and the unit was removed, or is about to be: a start of this name waits
     /// for that.
     Empty(UnitName),

@@ -13,8 +13,8 @@ use nix::errno::Errno;
 use crate::port::Note;
 use crate::port::disk::Disk;
 use crate::port::supervisor::{
-    Limits, Method, REBOOTED, StartFailure, Started, SupervisorEvent, UnitCommand, UnitEvent,
-    UnitRecord,
+    Limits, MANAGER_ENDED, Method, REBOOTED, StartFailure, Started, SupervisorEvent, UnitCommand,
+    UnitEvent, UnitRecord,
 };
 use crate::proto::{BrokerRank, InstanceId, Mute, Stream, UnitName, WaitStatus};
 
@@ -222,6 +222,7 @@ impl Core {
                 };
                 self.handle_absent(&unit, why, backend);
             }
+            BackendEvent::ManagerEnded(unit) => self.handle_absent(&unit, MANAGER_ENDED, backend),
             BackendEvent::Empty(unit) => {
                 // Else it was removed because it was listed behind its end.
                 if self.look_up(&unit, "end").is_some_and(|known| known.removal == Removal::Asked) {
@@ -359,12 +360,17 @@ impl Core {
     fn handle_absent(&mut self, unit: &UnitName, why: &str, backend: &mut impl Backend) {
         let Some(known) = self.look_up(unit, "absence") else { return };
         let (program, removal) = (known.program, known.removal);
+        let why = if known.has_other_manager(backend) { MANAGER_ENDED } else { why };
         if !matches!(program, Program::Finding | Program::Running | Program::Starting) {
             return self.lose(unit, why, backend);
         }
         if let Some(status) = end::read(&**self.store.disk(), unit) {
             self.set_ended_unseen(unit, status, backend);
-        } else if program == Program::Starting && unit.is_multiuser() && removal == Removal::No {
+        } else if program == Program::Starting
+            && unit.is_multiuser()
+            && removal == Removal::No
+            && why != MANAGER_ENDED
+        {
             return self.start_again(unit, backend);
         }
         self.lose(unit, why, backend);
@@ -374,7 +380,9 @@ impl Core {
     fn lose(&mut self, unit: &UnitName, why: &str, backend: &mut impl Backend) {
         let Some(known) = self.look_up(unit, "absence") else { return };
         let (program, is_asked) = (known.program, known.removal == Removal::Asked);
-        let may_have_started = known.record.has_run() || known.record.is_made_again();
+        let may_have_started = known.record.has_run()
+            || known.record.is_made_again()
+            || known.has_other_manager(backend);
         match program {
             Program::Finding if !may_have_started => return self.report_never_started(unit),
             Program::Finding | Program::Running | Program::Starting => self.report_lost(unit, why),

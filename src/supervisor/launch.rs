@@ -5,7 +5,7 @@ use std::io;
 use nix::errno::Errno;
 
 use crate::port::disk::{Disk, IfExists};
-use crate::port::supervisor::{StartFailure, UnitEvent, UnitSpec};
+use crate::port::supervisor::{StartFailure, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::{Stream, UnitName};
 
 use super::backend::{Backend, OutputPaths};
@@ -46,8 +46,12 @@ impl Core {
             }
             LaunchDecision::Start { replace, adoptable } => (replace, adoptable),
         };
-        let (file, record) = match self.store.create(&spec, &self.boot_id, replace) {
-            Ok(created) => created,
+        let record = UnitRecord {
+            manager: backend.manager(),
+            ..UnitRecord::new(spec.clone(), self.boot_id.clone())
+        };
+        let file = match self.store.create(&record, replace) {
+            Ok(file) => file,
             Err(e) => {
                 let path = self.store.disk().path(&file_name(&unit, RECORD));
                 let message = format!("cannot write the record {}: {e}", path.display());

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::port::disk::{Disk, Extent, IfExists};
-use crate::port::supervisor::{Started, UnitRecord, UnitSpec};
+use crate::port::supervisor::{ManagerId, Started, UnitRecord, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, Json, Stream, UnitName, WaitStatus};
 
 use super::output::extension;
@@ -46,6 +46,8 @@ struct Intent {
     version: u32,
     intent: UnitSpec,
     boot_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    manager: Option<ManagerId>,
 }
 
 /// Each later line of a record.
@@ -145,29 +147,24 @@ impl RecordStore {
         &self.disk
     }
 
-    /// Write the intent of a unit. A record that exists already is only replaced if the caller
-    /// knows it (`replace`), because another version may have written it.
-    pub(super) fn create(
-        &self,
-        spec: &UnitSpec,
-        boot_id: &str,
-        replace: bool,
-    ) -> io::Result<(RecordFile, UnitRecord)> {
-        let name = file_name(&spec.unit, RECORD);
+    /// Write a record that holds the intent and no more. One that exists already is only replaced if the
+    /// caller knows it (`replace`), because another version may have written it.
+    pub(super) fn create(&self, record: &UnitRecord, replace: bool) -> io::Result<RecordFile> {
+        let unit = &record.spec.unit;
+        let name = file_name(unit, RECORD);
         let replace = replace || self.unremoved.borrow().contains(&name);
-        let record = UnitRecord::new(spec.clone(), boot_id.to_string());
-        let content = whole(&record)?;
+        let content = whole(record)?;
         if replace {
             // The old record stays until the new one is complete, because its unit may run after
             // all.
-            let new = file_name(&spec.unit, REPLACEMENT);
+            let new = file_name(unit, REPLACEMENT);
             write_file(self.disk(), &new, IfExists::Truncate, &content)?;
             self.disk.rename(&new, &name)?;
         } else {
             write_file(self.disk(), &name, IfExists::Fail, &content)?;
         }
-        self.claim(&spec.unit);
-        Ok((self.file(name, content.len(), false), record))
+        self.claim(unit);
+        Ok(self.file(name, content.len(), false))
     }
 
     fn file(&self, name: String, length: usize, is_torn: bool) -> RecordFile {
@@ -546,8 +543,8 @@ fn apply(record: &mut UnitRecord, fact: Fact) {
 
 /// The bytes of a record with each fact once.
 fn whole(record: &UnitRecord) -> io::Result<Vec<u8>> {
-    let intent =
-        Intent { version: VERSION, intent: record.spec.clone(), boot_id: record.boot_id.clone() };
+    let (intent, boot_id) = (record.spec.clone(), record.boot_id.clone());
+    let intent = Intent { version: VERSION, intent, boot_id, manager: record.manager };
     let mut bytes = line(&intent)?;
     let notes = record
         .notes
@@ -614,11 +611,12 @@ pub fn parse_record(bytes: &[u8], unit: &UnitName) -> Result<Option<UnitRecord>,
     if found != u64::from(VERSION) {
         return Err(RecordError::Version { found });
     }
-    let Intent { intent: spec, boot_id, .. } = serde_json::from_value(head).map_err(json(1))?;
+    let Intent { intent: spec, boot_id, manager, .. } =
+        serde_json::from_value(head).map_err(json(1))?;
     if spec.unit != *unit {
         return Err(RecordError::OtherUnit(spec.unit));
     }
-    let mut record = UnitRecord::new(spec, boot_id);
+    let mut record = UnitRecord { manager, ..UnitRecord::new(spec, boot_id) };
     for (index, line) in lines.filter(|(_, line)| !line.is_empty()) {
         apply(&mut record, serde_json::from_slice(line).map_err(json(index + 1))?);
     }

@@ -1,9 +1,10 @@
 //! One unit, as the core sees it.
 
 use crate::port::Note;
-use crate::port::supervisor::{SupervisorEvent, UnitEvent, UnitRecord};
+use crate::port::supervisor::{ManagerId, SupervisorEvent, UnitEvent, UnitRecord};
 use crate::proto::Stream;
 
+use super::backend::Backend;
 use super::output::OutputTail;
 use super::records::{Fact, RecordFile};
 
@@ -87,6 +88,11 @@ impl Unit {
     /// A process of it may be left that nobody has seen end.
     pub(super) fn may_run(&self) -> bool {
         matches!(self.program, Program::Finding | Program::Running | Program::Starting)
+    }
+
+    /// The user manager that was to start it has ended: that it does not know the unit says nothing.
+    pub(super) fn has_other_manager(&self, backend: &impl Backend) -> bool {
+        ManagerId::differ(self.record.manager, backend.manager())
     }
 
     /// One of its streams.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use job_exec_rs::port::Note;
 use job_exec_rs::port::supervisor::{
-    Limits, Method, StartFailure, Started, SupervisorEvent, UnitCommand, UnitEvent, UnitRecord,
-    UnitSpec,
+    Limits, MANAGER_ENDED, ManagerId, Method, StartFailure, Started, SupervisorEvent, UnitCommand,
+    UnitEvent, UnitRecord, UnitSpec,
 };
 use job_exec_rs::proto::{BrokerRank, InstanceId, JobId, Stream, UnitName, Usage, WaitStatus};
 use job_exec_rs::supervisor::{Backend, BackendEvent, Core, Grown, OutputPaths, UnrecordedUnit};
@@ -58,11 +58,17 @@ struct Asked {
     /// What units have used.
     usage: BTreeMap<UnitName, Usage>,
     dropped: Vec<UnitName>,
+    /// When the user manager began.
+    manager: Option<u64>,
 }
 
 impl Backend for Asked {
     fn method(&self) -> Method {
         Method::Systemd
+    }
+
+    fn manager(&self) -> Option<ManagerId> {
+        self.manager.map(ManagerId)
     }
 
     fn start(&mut self, spec: &UnitSpec, output: &OutputPaths) {

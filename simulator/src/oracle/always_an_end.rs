@@ -77,6 +77,7 @@ impl World {
             self.violate(NAME, format!("{id}: done is not the last event of {names:?}"));
         }
         self.check_lines(id);
+        self.check_oom_events(id, &log);
         // A user can say that the job does without some shells. Their output can be missing.
         if !failed && !self.messages.deceived.contains(&id) {
             self.check_output(id, &log);

@@ -24,8 +24,12 @@ impl World {
             return;
         }
         let has_entered = |rank: &u32| {
-            let mut shells = self.ranks[*rank as usize].shells_of(&digest);
-            shells.any(|shell| shell.entered >= number)
+            let state = &self.ranks[*rank as usize];
+            let mut shells = state.shells_of(&digest);
+            // Whom the kernel has killed may have passed it, for all that is known, if the record was
+            // lost before ([record-lost-barrier]).
+            let may_have = |shell: &Shell| state.files_lost && shell.oom_kills > 0 && !shell.runs();
+            shells.any(|shell| shell.entered >= number || may_have(shell))
         };
         let late = self.ranks_of(&digest).iter().find(|rank| !has_entered(rank));
         if let Some(rank) = late {

@@ -25,7 +25,7 @@ impl World {
 
     /// Checks a release.
     pub(super) fn check_epilogs(&mut self, job: &Allocation, released: &Idset) {
-        let is_over = |script: &Script| script.exited.is_some() || script.lost_with_node;
+        let is_over = |script: &Script| script.exited.is_some() || script.lost_with_manager;
         for rank in self.ranks_due(&job.digest).intersection(released).iter() {
             let has_epilog = self.epilogs(rank, &job.digest).any(is_over);
             let key = (job.digest.clone(), rank);
@@ -85,10 +85,10 @@ impl World {
     /// The ranks on which something was begun that an epilog follows.
     fn ranks_due(&self, digest: &str) -> Idset {
         let is_due = |rank: &u32| {
-            let Rank { scripts, boot, disk_was_full, scripts_not_executed, .. } =
+            let Rank { scripts, managers, disk_was_full, scripts_not_executed, .. } =
                 &self.ranks[*rank as usize];
             // It can have been lost with its node. Of one for the whole job no rank is drained.
-            let is_lost = *boot > 0 && self.place_of(Stage::Epilog) == Some(Place::FirstRank);
+            let is_lost = *managers > 0 && self.place_of(Stage::Epilog) == Some(Place::FirstRank);
             let is_exempt = is_lost
                 || *disk_was_full
                 || self.unrecorded.contains(&(digest.to_string(), *rank))

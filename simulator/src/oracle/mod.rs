@@ -15,6 +15,7 @@ mod nobody_gets_in;
 mod nothing_lost;
 mod once;
 mod only_ours;
+mod oom_told;
 mod prologs_first;
 mod reason_outlives;
 mod released_once;
@@ -55,6 +56,7 @@ impl World {
                     self.check_loss(&job, exception);
                     self.check_early_end(&job, exception);
                     self.check_refusal(&job, exception);
+                    self.check_oom(&job, exception);
                 }
                 Response::Reattached {} | Response::Start {} => (),
             }

@@ -46,7 +46,7 @@ impl World {
         // What was lost with its node may have been started again since, and the exception said again.
         let was_lost: Vec<bool> = state
             .shells_of(&job.digest)
-            .map(|shell| shell.before_reboot || shell.record_damaged)
+            .map(|shell| shell.unit_lost || shell.record_damaged)
             .collect();
         let truly = was_lost.is_empty() || was_lost.contains(&true);
         if !truly && !self.drained.contains(&(job.digest.clone(), rank)) {

@@ -13,6 +13,7 @@ impl World {
         };
         let mut seen = Vec::new();
         let Some(usage) = usage else { return };
+        self.check_oom_usage(id, &job.digest, usage);
         for (rank, memory) in usage.ranks.ranks().zip(&usage.memory) {
             let shells = self.ranks[rank.0 as usize].shells_of(&job.digest);
             let counted: Vec<Option<u64>> =
@@ -29,12 +30,8 @@ impl World {
         for (rank, why) in &usage.unknown {
             let state = &self.ranks[rank.0 as usize];
             let last = state.shells_of(&job.digest).last();
-            let is_seen = last.is_some_and(|shell| {
-                !shell.lives()
-                    && !shell.before_reboot
-                    && !shell.lost_with_node
-                    && !shell.record_damaged
-            });
+            let is_seen = last
+                .is_some_and(|shell| !shell.lives() && !shell.unit_lost && !shell.record_damaged);
             if is_seen && why == "not measured" && !state.facts_lost && !state.files_lost {
                 seen.push(format!("{id}: usage of rank {rank}: {why}"));
             }

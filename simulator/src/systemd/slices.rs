@@ -13,6 +13,8 @@ use super::{SimSystemd, Unit};
 pub(super) struct Slice {
     /// A number that no other execution has.
     pub(super) memory: Option<u64>,
+    /// How many processes were killed because memory was short, and whether its own limit was why.
+    pub(super) oom: (u64, bool),
     /// It has a process.
     pub(super) lives: bool,
 }
@@ -35,7 +37,8 @@ impl Slices {
     pub(crate) fn usage(&self, spec: &UnitSpec) -> Option<Usage> {
         let slices = self.lock();
         let slice = slices.get(&slice_of(spec)).filter(|slice| spec.measured && !slice.lives)?;
-        Some(Usage { memory: slice.memory, ..Usage::default() })
+        let (oom_kills, at_own_limit) = (Some(slice.oom.0), slice.oom.1);
+        Some(Usage { memory: slice.memory, oom_kills, at_own_limit, ..Usage::default() })
     }
 }
 
@@ -54,6 +57,15 @@ impl SimSystemd {
         for (name, slice) in &mut *self.slices.lock() {
             slice.lives = self.unit_in(name).is_some_and(|(_, unit)| unit.lives());
         }
+    }
+
+    /// The kernel kills a process of the unit because memory is short. Returns whether that is counted.
+    pub(crate) fn count_oom(&self, unit: &UnitName, at_own_limit: bool) -> bool {
+        let Some(known) = self.units.get(unit).filter(|known| known.lives()) else { return false };
+        let mut slices = self.slices.lock();
+        let Some(slice) = slices.get_mut(&slice_of(&known.spec)) else { return false };
+        slice.oom = (slice.oom.0 + 1, slice.oom.1 || at_own_limit);
+        true
     }
 
     pub(super) fn stop_slice(&mut self, name: &str) {

@@ -321,7 +321,7 @@ impl SimSystemd {
         let number = self.next_number();
         if spec.measured {
             // The kernel counts processes, and there is none yet.
-            let slice = Slice { memory: Some(0), lives: false };
+            let slice = Slice { memory: Some(0), ..Slice::default() };
             self.slices.lock().insert(slice_of(spec), slice);
         }
         let known = Unit {

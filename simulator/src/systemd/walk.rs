@@ -354,6 +354,7 @@ impl Walk {
             | BackendEvent::Failed { unit, .. }
             | BackendEvent::Left(unit)
             | BackendEvent::LeftOver { unit, .. }
+            | BackendEvent::ManagerEnded(unit)
             | BackendEvent::Replaced(unit)
             | BackendEvent::Started { unit, .. }
             | BackendEvent::Stopping(unit) => (unit.clone(), self.systemd.lives(unit)),
@@ -390,6 +391,9 @@ impl Walk {
                 self.assert(false, "nobody else starts units");
             }
             BackendEvent::Left(_) => self.assert(false, "nobody leaves its unit"),
+            BackendEvent::ManagerEnded(_) => {
+                self.assert(false, "its systemd is the same all along")
+            }
             BackendEvent::LeftOver { .. } => self.assert(false, "only the adapter names them"),
             BackendEvent::Answers
             | BackendEvent::Listed

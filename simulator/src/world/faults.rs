@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use job_exec_rs::config::Config;
 use job_exec_rs::machine::{Credential, Effects, Event, Fault, MonoTime, Now, RequestId};
 use job_exec_rs::port::supervisor::{Method, SupervisorEvent};
-use job_exec_rs::proto::{BrokerRank, JobId, UnitName, WallTime};
+use job_exec_rs::proto::{BrokerRank, JobId, UnitName, WaitStatus, WallTime};
 use job_exec_rs::supervisor::PulseWatch;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -25,6 +25,9 @@ const FORGOTTEN_SECONDS: u32 = 300;
 /// How long some brokers take no requests of their clients when they have come up, in seconds;
 /// others take twice as long, or no time.
 const START_SECONDS: f64 = 0.4;
+
+/// How a shell ends that is killed.
+const KILLED: WaitStatus = WaitStatus(libc::SIGKILL);
 
 impl World {
     pub(super) fn schedule_faults(&mut self) {
@@ -82,6 +85,7 @@ impl World {
             FaultKind::DiskHangs => self.hang_disk(rank, rng),
             FaultKind::ExpirationMoved => self.move_expiration(rng),
             FaultKind::Intruder => self.intrude(rank, rng),
+            FaultKind::MemoryShort => self.kill_for_memory(rank, rng),
             FaultKind::ModuleReloaded => self.unload(rank),
             FaultKind::NodeRebooted => self.reboot(rank, rng),
             FaultKind::RankStalls => {
@@ -101,6 +105,7 @@ impl World {
             FaultKind::ResourceAway => self.take_resource_away(rng),
             FaultKind::StateLost => self.lose_files(rank, &["record", "out", "err"]),
             FaultKind::StateSwept => self.sweep(rank),
+            FaultKind::SystemdEnds => self.end_systemd(rank),
             FaultKind::SystemdHangs => self.hang_systemd(rank, rng),
             FaultKind::SystemdReexecuted => {
                 note!(self, "systemd on rank {rank} is executed again");
@@ -145,6 +150,25 @@ impl World {
         let life = self.life(rank);
         if !lost.is_empty() {
             self.after(0.000_1, 0.1, Item::BusClosed(life));
+        }
+    }
+
+    /// The kernel kills a process of each shell of a rank, or the shell itself.
+    fn kill_for_memory(&mut self, rank: u32, rng: &mut ChaCha8Rng) {
+        let at_own_limit = rng.random_bool(0.5);
+        let mut hit = Vec::new();
+        let state = &mut self.ranks[rank as usize];
+        for (index, shell) in state.shells.iter_mut().enumerate().filter(|(_, s)| s.runs()) {
+            if state.systemd.count_oom(&shell.unit, at_own_limit) {
+                shell.oom_kills += 1;
+                hit.push((ShellId { rank, index }, shell.unit.clone()));
+            }
+        }
+        for (id, unit) in hit {
+            note!(self, "memory is short for {unit}");
+            if rng.random_bool(0.5) {
+                self.after(0.001, 1.0, Item::EndShell { id, status: KILLED });
+            }
         }
     }
 
@@ -334,19 +358,9 @@ impl World {
         let state = &mut self.ranks[rank as usize];
         state.boot += 1;
         state.booted = self.now;
-        state.muted = false;
         state.systemd.reboot();
-        state.hangs_until = f64::NEG_INFINITY;
-        state.held_news.clear();
         let damaged = state.disk.lose_unsynced(rng);
-        let mut gone = Vec::new();
-        for (index, shell) in state.shells.iter_mut().enumerate().filter(|(_, s)| s.lives()) {
-            shell.lost_with_node = true;
-            gone.push(ShellId { rank, index });
-        }
-        for script in state.scripts.iter_mut().filter(|script| script.exited.is_none()) {
-            script.lost_with_node = true;
-        }
+        let gone = self.end_processes(rank);
         self.links.retain(|id, _| id.rank != rank);
         let state = &mut self.ranks[rank as usize];
         for shell in &mut state.shells {
@@ -360,6 +374,41 @@ impl World {
         for id in gone {
             self.handle_shell_gone(id);
         }
+    }
+
+    /// Kills a user manager, and with it all that it has started. Another one is started.
+    fn end_systemd(&mut self, rank: u32) {
+        note!(self, "the user manager on rank {rank} is killed");
+        let lost = self.ranks[rank as usize].systemd.end();
+        for id in self.end_processes(rank) {
+            self.close_link(id);
+            self.handle_shell_gone(id);
+        }
+        self.forward_from_systemd(rank);
+        if !lost.is_empty() {
+            self.after(0.000_1, 0.1, Item::BusClosed(self.life(rank)));
+        }
+        self.after(0.05, 60.0, Item::SystemdReturns(rank));
+    }
+
+    /// All processes of units end, with the manager that they were started by. Returns the shells.
+    fn end_processes(&mut self, rank: u32) -> Vec<ShellId> {
+        let now = self.now;
+        let state = &mut self.ranks[rank as usize];
+        state.managers += 1;
+        state.muted = false;
+        state.hangs_until = f64::NEG_INFINITY;
+        state.held_news.clear();
+        let mut gone = Vec::new();
+        state.shells.iter_mut().for_each(|shell| shell.unit_lost = true);
+        for (index, shell) in state.shells.iter_mut().enumerate().filter(|(_, s)| s.lives()) {
+            (shell.lost_with_manager, shell.ended_at) = (true, now);
+            gone.push(ShellId { rank, index });
+        }
+        for script in state.scripts.iter_mut().filter(|script| script.exited.is_none()) {
+            script.lost_with_manager = true;
+        }
+        gone
     }
 
     /// A broker is killed, and files of its rank are gone when it is back.

@@ -69,7 +69,7 @@ impl World {
             asked,
             began: self.now,
             is_told: false,
-            lost_with_node: false,
+            lost_with_manager: false,
         };
         let index = state.scripts.len();
         let marks = script.mark == Mark::Wanted;

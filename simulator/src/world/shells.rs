@@ -28,20 +28,20 @@ const FLUX_KVS_APPEND: u32 = 32;
 
 impl World {
     /// systemd runs the start job of a unit: the process exists, and is executed a moment later.
-    pub(super) fn fork(&mut self, rank: u32, boot: u32, unit: &UnitName, asked: Moment) {
+    pub(super) fn fork(&mut self, rank: u32, manager: u32, unit: &UnitName, asked: Moment) {
         let state = &mut self.ranks[rank as usize];
-        if state.boot != boot {
+        if state.managers != manager {
             return;
         }
         state.systemd.handle_forked(unit);
         self.forward_from_systemd(rank);
-        self.after(0.000_1, 0.005, Item::Execute { rank, boot, unit: unit.clone(), asked });
+        self.after(0.000_1, 0.005, Item::Execute { rank, manager, unit: unit.clone(), asked });
     }
 
     /// A unit's process executes its program.
-    pub(super) fn execute(&mut self, rank: u32, boot: u32, unit: &UnitName, asked: Moment) {
+    pub(super) fn execute(&mut self, rank: u32, manager: u32, unit: &UnitName, asked: Moment) {
         let state = &mut self.ranks[rank as usize];
-        if state.boot != boot {
+        if state.managers != manager {
             return;
         }
         if state.systemd.is_starting(unit) {
@@ -68,11 +68,11 @@ impl World {
         if unit.is_script() {
             self.begin_script(rank, unit, asked)
         } else {
-            self.begin_shell(rank, boot, unit)
+            self.begin_shell(rank, manager, unit)
         }
     }
 
-    fn begin_shell(&mut self, rank: u32, boot: u32, unit: &UnitName) {
+    fn begin_shell(&mut self, rank: u32, manager: u32, unit: &UnitName) {
         let state = &mut self.ranks[rank as usize];
         let text = |text: Option<&str>| text.unwrap_or_default().to_string();
         let (invocation, digest) =
@@ -96,7 +96,7 @@ impl World {
         self.check_prologs(rank, index);
         let id = ShellId { rank, index };
         if unit.is_multiuser() {
-            self.after(0.001, 0.1, Item::Ready { rank, boot, unit: unit.clone() });
+            self.after(0.001, 0.1, Item::Ready { rank, manager, unit: unit.clone() });
         }
         self.open_link(id);
         if self.has_service(id) { self.register(id) } else { self.work(id) }
@@ -109,9 +109,9 @@ impl World {
     }
 
     /// The IMP says that it is ready.
-    pub(super) fn report_ready(&mut self, rank: u32, boot: u32, unit: &UnitName) {
+    pub(super) fn report_ready(&mut self, rank: u32, manager: u32, unit: &UnitName) {
         let state = &mut self.ranks[rank as usize];
-        if state.boot == boot {
+        if state.managers == manager {
             state.systemd.handle_ready(unit);
             self.forward_from_systemd(rank);
         }
@@ -264,7 +264,7 @@ impl World {
     pub(super) fn end_leftover(&mut self, id: ShellId) {
         let now = self.now;
         let shell = self.shell_mut(id);
-        if !shell.leftover || shell.lost_with_node {
+        if !shell.leftover || shell.lost_with_manager {
             return;
         }
         shell.leftover = false;

@@ -26,18 +26,20 @@ impl World {
     /// What happens in systemd, between it and the supervisor of its rank, and to its units.
     pub(super) fn handle_systemd_item(&mut self, item: Item) {
         match item {
-            Item::Alarm { rank, boot, unit, number } => {
+            Item::Alarm { rank, manager, unit, number } => {
                 let state = &mut self.ranks[rank as usize];
                 state
                     .systemd
-                    .handle_alarm(&unit, if state.boot == boot { number } else { u64::MAX });
+                    .handle_alarm(&unit, if state.managers == manager { number } else { u64::MAX });
                 self.forward_from_systemd(rank);
             }
             Item::Ask { rank, connection, ask, spec } => {
                 self.handle_ask(rank, connection, &ask, spec.as_deref());
             }
-            Item::Execute { rank, boot, unit, asked } => self.execute(rank, boot, &unit, asked),
-            Item::Fork { rank, boot, unit, asked } => self.fork(rank, boot, &unit, asked),
+            Item::Execute { rank, manager, unit, asked } => {
+                self.execute(rank, manager, &unit, asked)
+            }
+            Item::Fork { rank, manager, unit, asked } => self.fork(rank, manager, &unit, asked),
             Item::Hangup { rank, connection } => {
                 self.ranks[rank as usize].systemd.disconnect(connection);
             }
@@ -46,7 +48,7 @@ impl World {
                 self.forward_from_systemd(rank);
             }
             Item::News { rank, connection, news } => self.handle_news(rank, connection, *news),
-            Item::Ready { rank, boot, unit } => self.report_ready(rank, boot, &unit),
+            Item::Ready { rank, manager, unit } => self.report_ready(rank, manager, &unit),
             Item::Signals(rank) => {
                 self.ranks[rank as usize].systemd.send_signals();
                 self.forward_from_systemd(rank);
@@ -203,9 +205,9 @@ impl World {
         for act in self.ranks[rank as usize].systemd.take_acts() {
             match act {
                 Act::Alarm { unit, number, after } => {
-                    let boot = self.ranks[rank as usize].boot;
+                    let manager = self.ranks[rank as usize].managers;
                     let at = self.now + after.as_secs_f64();
-                    self.at(at, Item::Alarm { rank, boot, unit, number });
+                    self.at(at, Item::Alarm { rank, manager, unit, number });
                 }
                 Act::Later { connection, number } => {
                     self.after(0.5, 2.0, Item::PauseOver { rank, connection, number });
@@ -213,9 +215,9 @@ impl World {
                 Act::Run(unit) => {
                     let slow = self.faults.draw(FaultKind::StartIsSlow).is_some();
                     let most = if slow { 60.0 } else { self.profile.start_seconds };
-                    let Rank { boot, clock, .. } = self.ranks[rank as usize];
+                    let Rank { managers: manager, clock, .. } = self.ranks[rank as usize];
                     let asked = Moment { at: self.now, clock };
-                    self.after(0.005, most, Item::Fork { rank, boot, unit, asked });
+                    self.after(0.005, most, Item::Fork { rank, manager, unit, asked });
                 }
                 Act::Signal { unit, signal, all } => {
                     self.after(0.000_1, 0.01, Item::Signal { rank, unit, signal, all });

@@ -281,6 +281,31 @@ pub(super) const BUGS: &[Bug] = &[
         )],
     },
     Bug {
+        name: "OomFromStatus",
+        what: "a shell that ended by SIGKILL counts as killed because memory was short",
+        oracle: "oom-told",
+        seed: 1,
+        edits: &[(
+            "src/machine/leader/rank.rs",
+            "set_exited(&mut self, status: Option<WaitStatus>) {",
+            "set_exited(&mut self, status: Option<WaitStatus>) {
+            if let Some(usage) = self.usage.as_mut().filter(|_| status == Some(WaitStatus(9))) {
+                usage.oom_kills = Some(1);
+            }",
+        )],
+    },
+    Bug {
+        name: "OomSaidTwice",
+        what: "a new leader says again that memory was short",
+        oracle: "oom-told",
+        seed: 8,
+        edits: &[(
+            "src/machine/leader/opening.rs",
+            "known.in_log.oom_told = true;",
+            "known.in_log.oom_told = false;",
+        )],
+    },
+    Bug {
         name: "OneWayUnnumbered",
         what: "`write` to the leader shell does not go through a channel, as without the connector",
         oracle: "channel-once",
@@ -291,6 +316,17 @@ pub(super) const BUGS: &[Bug] = &[
             "let mut packet = SimPacket::request(&topic, tag, to, &payload);
              if method == WRITE { packet.push_hop(\"shell\"); }
              if !self.send",
+        )],
+    },
+    Bug {
+        name: "OtherManagerStartsAgain",
+        what: "a start of which there is no trace is made again by another user manager",
+        oracle: "once",
+        seed: 808,
+        edits: &[(
+            "src/port/supervisor.rs",
+            "one.is_some() && other.is_some() && one != other",
+            "one.is_some() && other.is_some() && one != other && false",
         )],
     },
     Bug {
@@ -535,7 +571,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "UsageOfEarlierLife",
         what: "what an earlier life of the module has measured is not told again",
         oracle: "usage-kept",
-        seed: 9,
+        seed: 2,
         edits: &[(
             "src/machine/agent/shell.rs",
             "Note::Usage(usage) => shell.remarks.push(Report::Usage(usage)),",

@@ -28,7 +28,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus as Waited, waitid};
 use nix::unistd::Pid;
 use tokio::task::JoinSet;
 
-use crate::port::supervisor::{Method, Started, UnitSpec};
+use crate::port::supervisor::{ManagerId, Method, Started, UnitSpec};
 use crate::proto::{UnitName, Usage, WaitStatus};
 use crate::supervisor::{Backend, BackendDriver, BackendEvent, OutputPaths};
 
@@ -125,6 +125,10 @@ impl RunningChild {
 impl Backend for Fork {
     fn method(&self) -> Method {
         Method::Fork
+    }
+
+    fn manager(&self) -> Option<ManagerId> {
+        None
     }
 
     fn start(&mut self, spec: &UnitSpec, output: &OutputPaths) {

@@ -288,6 +288,10 @@ fn call(bus: &mut Bus, ask: Ask, patterns: &[String; 2]) {
             let patterns: &[&str] = &[&patterns[0], &patterns[1]];
             bus.call_manager(pending, "ListUnitsByPatterns", &(states, patterns));
         }
+        Call::Manager => {
+            let property = (MANAGER, "UserspaceTimestampMonotonic");
+            bus.call_properties(pending, MANAGER_PATH, "Get", &property);
+        }
         Call::Ping => bus.ping(pending),
         Call::Reset(_) => bus.call_manager(pending, "ResetFailedUnit", &(name,)),
         Call::Main { .. } | Call::Service(_) => {

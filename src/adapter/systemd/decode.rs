@@ -9,6 +9,7 @@ use zbus::wire::LE;
 use zbus::wire::serialized::{Context, Data};
 use zbus::{OwnedObjectPath, Signature, Type, Variant};
 
+use crate::port::supervisor::ManagerId;
 use crate::supervisor::tracker::{Active, Call, CallAnswer, Changes, News, Refusal};
 
 use super::bus::{SYSTEMD, UNIT, unit_of_path};
@@ -34,6 +35,10 @@ pub(super) fn decode_answer(
         Call::List => body
             .deserialize::<Vec<Listed>>()
             .map(|units| CallAnswer::Listed(units.into_iter().map(|(name, ..)| name).collect())),
+        Call::Manager => body.deserialize::<Variant<'_>>().map(|began| match began {
+            Variant::U64(began) => CallAnswer::Manager(ManagerId(began)),
+            _ => CallAnswer::Done,
+        }),
         Call::Main { .. } | Call::Service(_) | Call::Unit(_) => {
             body.deserialize::<Properties>().map(|Properties(told)| CallAnswer::Properties(told))
         }

@@ -30,7 +30,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use tokio::time::Instant;
 
-use crate::port::supervisor::{Limits, Method, Started, UnitSpec};
+use crate::port::supervisor::{Limits, ManagerId, Method, Started, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, SliceName, Stage, UnitName, Usage};
 use crate::supervisor::cgroup2;
 use crate::supervisor::tracker::{Ask, Call, CallAnswer, News, Tracker};
@@ -236,6 +236,10 @@ impl Systemd {
 impl Backend for Systemd {
     fn method(&self) -> Method {
         self.tracker.method()
+    }
+
+    fn manager(&self) -> Option<ManagerId> {
+        self.tracker.manager()
     }
 
     fn start(&mut self, spec: &UnitSpec, output: &OutputPaths) {

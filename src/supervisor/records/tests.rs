@@ -4,6 +4,10 @@ use super::*;
 use crate::adapter::host::HostDisk;
 use crate::proto::{JobId, Json};
 
+fn record(job: u64) -> UnitRecord {
+    UnitRecord::new(spec(job), "boot".to_string())
+}
+
 fn spec(job: u64) -> UnitSpec {
     let instance = InstanceId::new("/test", 1);
     let unit = UnitName::new(false, BrokerRank(0), JobId(job), instance);
@@ -35,7 +39,8 @@ fn load(store: &mut RecordStore) -> Vec<(RecordFile, UnitRecord)> {
 #[test]
 fn what_is_written_is_read() {
     let (mut store, _dir) = store();
-    let (mut file, mut record) = store.create(&spec(1), "boot", false).unwrap();
+    let mut record = record(1);
+    let mut file = store.create(&record, false).unwrap();
     for fact in [
         Fact::Started(started()),
         Fact::Note { key: "seq".to_string(), value: Json::of(&1) },
@@ -64,7 +69,8 @@ fn what_is_written_is_read() {
 #[test]
 fn a_torn_line_is_ignored_then_cut_off() {
     let (mut store, _dir) = store();
-    let (mut file, mut record) = store.create(&spec(1), "boot", false).unwrap();
+    let mut record = record(1);
+    let mut file = store.create(&record, false).unwrap();
     file.append(&mut record, Fact::Started(started()));
     let path = path(&store, 1);
     let mut torn = std::fs::read(&path).unwrap();
@@ -83,7 +89,8 @@ fn a_torn_line_is_ignored_then_cut_off() {
 #[test]
 fn a_record_that_grows_is_written_anew() {
     let (mut store, _dir) = store();
-    let (mut file, mut record) = store.create(&spec(1), "boot", false).unwrap();
+    let mut record = record(1);
+    let mut file = store.create(&record, false).unwrap();
     file.append(&mut record, Fact::Started(started()));
     file.append(&mut record, Fact::Left(true));
     let large = "x".repeat(10_000);
@@ -103,7 +110,7 @@ fn a_record_that_grows_is_written_anew() {
 #[test]
 fn output_that_others_can_write_to_is_kept_empty_until_they_let_go() {
     let (mut store, dir) = store();
-    store.create(&spec(1), "boot", false).unwrap();
+    store.create(&record(1), false).unwrap();
     let output = file_name(&spec(1).unit, extension(Stream::Stdout));
     store.disk().create(&output, IfExists::Fail, 0).unwrap();
     let handed_on = std::fs::OpenOptions::new().append(true).open(dir.path().join(&output));
@@ -128,7 +135,7 @@ fn output_that_others_can_write_to_is_kept_empty_until_they_let_go() {
 #[test]
 fn what_should_have_replaced_a_record_goes_with_it() {
     let (mut store, dir) = store();
-    store.create(&spec(1), "boot", false).unwrap();
+    store.create(&record(1), false).unwrap();
     assert_eq!(load(&mut store).len(), 1);
     std::fs::write(dir.path().join(file_name(&spec(1).unit, REPLACEMENT)), "").unwrap();
     assert!(store.remove(&spec(1).unit));
@@ -154,7 +161,8 @@ fn half_an_intent_is_no_record() {
 #[test]
 fn a_record_that_is_made_again_replaces_what_was_there() {
     let (mut store, _dir) = store();
-    let (_, record) = store.create(&spec(1), "boot", false).unwrap();
+    let record = record(1);
+    store.create(&record, false).unwrap();
     for half in ["", "nonsense\n"] {
         std::fs::write(path(&store, 1), half).unwrap();
         let mut again = UnitRecord { started: Some(started()), ..record.clone() };
@@ -179,7 +187,7 @@ fn a_record_that_is_made_again_replaces_what_was_there() {
 #[test]
 fn strange_records_are_left_alone_and_hold_up_nobody() {
     let (mut store, _dir) = store();
-    store.create(&spec(1), "boot", false).unwrap();
+    store.create(&record(1), false).unwrap();
     let good = std::fs::read_to_string(path(&store, 1)).unwrap();
     let strange = [
         good.replace(r#""version":1"#, r#""version":2"#),
@@ -195,7 +203,7 @@ fn strange_records_are_left_alone_and_hold_up_nobody() {
     assert_eq!(read.iter().map(|r| r.1.spec.job).collect::<Vec<_>>(), [JobId(1)]);
     for (job, text) in (2..).zip(&strange) {
         assert_eq!(&std::fs::read_to_string(path(&store, job)).unwrap(), text);
-        let error = store.create(&spec(job), "boot", false).unwrap_err();
+        let error = store.create(&record(job), false).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
     }
     let newer: Vec<UnitName> = store.take_newer().into_iter().map(|(unit, _)| unit).collect();

@@ -93,6 +93,7 @@ impl Tracker {
         self.drop_probes();
         // An answer to an earlier call would not have the units that were started since.
         self.unanswered.retain(|_, call| *call != Call::List);
+        self.ask(Call::Manager);
         self.ask(Call::Subscribe);
         self.ask(Call::List);
     }

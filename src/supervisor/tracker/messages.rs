@@ -1,5 +1,6 @@
 //! What a tracker asks of the adapter that holds the bus, and what it is told.
 
+use crate::port::supervisor::ManagerId;
 use crate::proto::UnitName;
 
 /// `ActiveState`.
@@ -79,6 +80,8 @@ pub enum Call {
     Ping,
     /// systemd: the names of this rank's units (`ListUnitsByPatterns`).
     List,
+    /// systemd: when it began (`Get` of `UserspaceTimestampMonotonic`).
+    Manager,
     /// The kernel: hold on to this process, so that its pid cannot become another's. Then systemd:
     /// the properties of the service interface (`GetAll`). If they still say that it runs, it was
     /// the main process that was taken hold of.
@@ -149,6 +152,7 @@ impl Call {
             | Self::LaterSlice(_)
             | Self::LaterStarts
             | Self::List
+            | Self::Manager
             | Self::Patience
             | Self::Ping
             | Self::Reconnect
@@ -189,6 +193,7 @@ impl std::fmt::Display for Call {
             | Self::LaterStarts
             | Self::Patience => "a pause",
             Self::List => "the list of units",
+            Self::Manager => "when it began",
             Self::Ping => "a sign of life",
             Self::ReadBack(_) => "the configured properties",
             Self::Reconnect => "a connection",
@@ -258,6 +263,8 @@ pub enum CallAnswer {
     Done,
     /// To [`Call::List`]: the units' names.
     Listed(Vec<String>),
+    /// To [`Call::Manager`].
+    Manager(ManagerId),
     /// To [`Call::Main`], [`Call::Service`] and [`Call::Unit`].
     Properties(Changes),
 }

@@ -49,7 +49,7 @@ mod unrecorded;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::port::supervisor::{Limits, Method, Started, UnitSpec};
+use crate::port::supervisor::{Limits, ManagerId, Method, Started, UnitSpec};
 use crate::proto::{UnitName, Usage};
 
 use super::backend::{Backend, BackendEvent, OutputPaths};
@@ -77,6 +77,8 @@ pub struct Tracker {
     /// systemd does not keep the errno, so this finds it by looking at the program.
     exec_failure: ExecFailure,
     link: Link,
+    /// Which systemd has listed its units last.
+    manager: Option<ManagerId>,
     hearing: Hearing,
     units: BTreeMap<UnitName, Watched>,
     /// Units that wait to be started.
@@ -108,6 +110,7 @@ impl Tracker {
             limits,
             exec_failure,
             link: Link::Down,
+            manager: None,
             hearing: Hearing::Each,
             units: BTreeMap::new(),
             queue: VecDeque::new(),
@@ -219,6 +222,10 @@ impl Tracker {
 impl Backend for Tracker {
     fn method(&self) -> Method {
         Method::Systemd
+    }
+
+    fn manager(&self) -> Option<ManagerId> {
+        self.manager
     }
 
     fn start(&mut self, spec: &UnitSpec, _output: &OutputPaths) {

@@ -89,6 +89,13 @@ impl Talk {
         self.asks.drain(..=at).next_back().map_or(0, |ask| ask.number)
     }
 
+    /// The number of a call that comes before the list.
+    #[track_caller]
+    fn list_with(&mut self, call: &Call) -> u64 {
+        self.take_asks();
+        self.asks.iter().find(|ask| ask.call == *call).expect("it is asked").number
+    }
+
     /// Answer the two calls for properties, as systemd does: with all properties.
     #[track_caller]
     fn looked(&mut self, unit: &UnitName, all: &Changes) {
@@ -370,6 +377,67 @@ fn a_start_that_was_lost_is_made_again() {
     talk.answer(&Call::Start(unit.clone()), Err(refusal(Refusal::UNIT_EXISTS)));
     talk.looked(&unit, &running("a"));
     talk.event(started(&unit, "a"));
+}
+
+/// [manager-ended]
+#[test]
+fn a_start_is_not_made_again_by_another_user_manager() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    let began = |talk: &mut Talk, when| {
+        let number = talk.list_with(&Call::Manager);
+        let answer = Ok(CallAnswer::Manager(ManagerId(when)));
+        talk.tracker.handle_news(News::Answer { number, answer });
+        talk.listed(&[]);
+    };
+    talk.tracker.handle_news(News::ManagerBack);
+    began(&mut talk, 7);
+    assert_eq!(talk.tracker.manager(), Some(ManagerId(7)));
+    talk.start(&unit);
+    talk.asked(&Call::Start(unit.clone()));
+    for when in [7, 8] {
+        talk.tracker.handle_lost();
+        talk.tracker.handle_connected();
+        began(&mut talk, when);
+        if when == 7 {
+            talk.asked(&Call::Start(unit.clone()));
+            talk.silence();
+        }
+    }
+    talk.event(BackendEvent::ManagerEnded(unit.clone()));
+    talk.asked(&Call::Unwatch(unit));
+    talk.nothing_asked();
+}
+
+#[test]
+fn a_quota_for_the_question_which_user_manager_it_is_has_it_asked_again() {
+    let mut talk = Talk::unconnected();
+    talk.tracker.handle_connected();
+    let number = talk.list_with(&Call::Manager);
+    let answer = Err(refusal(Refusal::QUOTA));
+    talk.tracker.handle_news(News::Answer { number, answer });
+    talk.take_asks();
+    talk.asks.retain(|ask| ask.call == Call::LaterList);
+    talk.answer(&Call::LaterList, Ok(CallAnswer::Done));
+    talk.listed(&[]);
+    assert!(talk.tracker.is_ready());
+}
+
+/// Seed 911103998 of the units profile: it ends between the two answers.
+#[test]
+fn an_answer_of_before_it_failed_does_not_count_as_a_start() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.start(&unit);
+    talk.answer(&Call::Start(unit.clone()), Ok(CallAnswer::Done));
+    talk.tracker.handle_news(News::ManagerBack);
+    talk.listed(&[&unit]);
+    let failed = Changes { was_active: Some(false), ..exited(203) };
+    talk.answer(&Call::Service(unit.clone()), Ok(CallAnswer::Properties(running("a"))));
+    let whole = Changes { main_pid: None, main_code: None, main_status: None, ..failed.clone() };
+    talk.answer(&Call::Unit(unit.clone()), Ok(CallAnswer::Properties(whole)));
+    talk.silence();
+    talk.looked(&unit, &failed);
+    let message = "Some(203)".to_string();
+    talk.event(BackendEvent::Failed { unit, errnum: libc::ENOENT, message });
 }
 
 #[test]

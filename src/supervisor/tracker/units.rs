@@ -1,6 +1,6 @@
 //! One unit: what follows from its properties and from the answers to calls.
 
-use crate::port::supervisor::{Started, UnitSpec};
+use crate::port::supervisor::{ManagerId, Started, UnitSpec};
 use crate::proto::UnitName;
 
 use super::super::backend::BackendEvent;
@@ -62,6 +62,8 @@ pub(super) struct Start {
     is_accepted: bool,
     /// How often the call was repeated.
     retries: u32,
+    /// Which systemd was told to start it.
+    manager: Option<ManagerId>,
 }
 
 /// A unit that is watched, or looked at once.
@@ -89,7 +91,8 @@ pub(super) struct Watched {
 impl Watched {
     /// A unit that waits to be started.
     pub(super) fn to_start(spec: &UnitSpec) -> Self {
-        let start = Start { spec: Box::new(spec.clone()), is_accepted: false, retries: 0 };
+        let start =
+            Start { spec: Box::new(spec.clone()), is_accepted: false, retries: 0, manager: None };
         Self { start: Some(start), ..Self::new(Phase::Queued, spec.digest.as_str()) }
     }
 
@@ -238,6 +241,9 @@ impl Tracker {
         {
             let Some(watched) = self.units.get_mut(&unit) else { continue };
             watched.phase = Phase::Starting;
+            if let Some(start) = &mut watched.start {
+                start.manager = self.manager;
+            }
             self.in_flight += 1;
             self.ask(Call::Start(unit));
         }
@@ -300,9 +306,11 @@ impl Tracker {
                 false
             }
             Outcome::Started(started) => {
-                // Every started unit has an invocation id. Without one, the unit has vanished
-                // between the two answers.
-                let mixed = by_answer && started.invocation_id.is_empty();
+                // Every started unit has an invocation id. Without one, the unit has vanished between the
+                // two answers. If it is down, and its main process runs, it has failed between them.
+                let is_torn = started.invocation_id.is_empty()
+                    || (watched.state.is_down() && watched.state.exit_status().is_none());
+                let mixed = by_answer && is_torn;
                 (!mixed || self.is_certain(unit)) && self.handle_executed(unit, started)
             }
         }
@@ -462,8 +470,14 @@ impl Tracker {
     /// Start a unit again because there is no trace of its first start. systemd keeps every unit
     /// whose program was executed, whether it failed or not, so this one's was not. A second start
     /// is safe: if the first call arrives after all, the name is taken. Under the IMP a unit that has
-    /// ended well is not kept: the core finds out whether it has.
+    /// ended well is not kept: the core finds out whether it has. Another systemd says nothing of what
+    /// this one has executed ([manager-ended]).
     fn start_again(&mut self, unit: &UnitName) {
+        let told = self.units.get(unit).and_then(|watched| watched.start.as_ref()?.manager);
+        if ManagerId::differ(told, self.manager) {
+            self.release(unit);
+            return self.events.push_back(BackendEvent::ManagerEnded(unit.clone()));
+        }
         if unit.is_multiuser() {
             return self.report_absent(unit);
         }
@@ -498,6 +512,7 @@ impl Tracker {
                 }
             }
             (Call::List, answer) => self.handle_list(answer),
+            (Call::Manager, Ok(CallAnswer::Manager(began))) => self.manager = Some(began),
             (Call::Main { unit, pid }, answer) => self.handle_main_answer(&unit, pid, answer),
             (Call::Start(unit), Ok(_)) => {
                 if let Some(watched) = self.units.get_mut(&unit)
@@ -544,7 +559,7 @@ impl Tracker {
             (Call::Kill { unit, signal, all }, Err(error)) => {
                 self.handle_kill_refusal(&unit, signal, all, &error);
             }
-            (Call::Subscribe, Err(error)) if error.is_quota() => {
+            (Call::Manager | Call::Subscribe, Err(error)) if error.is_quota() => {
                 self.unanswered.retain(|_, call| *call != Call::List);
                 self.handle_list(Err(error));
             }

@@ -44,6 +44,42 @@ fn a_start_under_the_imp_without_a_trace_is_made_again_unless_it_has_ended() {
     assert_eq!(life.asked.starts.len(), 2);
 }
 
+/// [manager-ended]
+#[test]
+fn a_start_under_the_imp_is_not_made_again_by_another_user_manager() {
+    for has_ended in [false, true] {
+        let disk = SimDisk::default();
+        let (mut life, unit) = launched(&disk);
+        if has_ended {
+            disk.leave_end(&unit, WaitStatus::exited(0));
+        }
+        life.event(BackendEvent::ManagerEnded(unit.clone()));
+        let message = MANAGER_ENDED.to_string();
+        let lost = vec![UnitEvent::Lost { message }.of(&unit)];
+        assert_eq!(life.take(), if has_ended { ended_unseen(&unit).to_vec() } else { lost });
+        assert_eq!(life.asked.starts.len(), 1);
+    }
+}
+
+/// [manager-ended]: a module is gone before it has recorded that the shell was started, and so is its
+/// user manager, with the shell, when the next module looks for it.
+#[test]
+fn what_another_user_manager_may_have_run_is_lost() {
+    for (then, now, is_lost) in [(7, 8, true), (7, 7, false)] {
+        let disk = SimDisk::default();
+        let mut life = Life::new(&disk, BOOT);
+        life.asked.manager = Some(then);
+        life.launch(1);
+        let mut next = Life::new(&disk, BOOT);
+        next.take();
+        next.asked.manager = Some(now);
+        next.event(BackendEvent::Absent(unit(1)));
+        let message = MANAGER_ENDED.to_string();
+        let told = if is_lost { UnitEvent::Lost { message } } else { UnitEvent::NeverStarted };
+        assert_eq!(next.take(), [told.of(&unit(1))], "{then}, {now}");
+    }
+}
+
 /// A crash of the node can have lost the record of one and kept this.
 #[test]
 fn what_another_unit_of_the_name_has_left_goes_before_the_next_is_started() {
