@@ -106,6 +106,7 @@ impl NoSystemd {
             Self::Unreachable(SystemdError::CannotConfine { .. }) => {
                 "delegate it (Delegate= of user@.service)"
             }
+            Self::Unreachable(SystemdError::TooOld { .. }) => return self.to_string(),
             Self::NotWanted | Self::Unreachable(_) => {
                 "enable lingering for the instance owner (loginctl enable-linger) or check \
                  DBUS_SESSION_BUS_ADDRESS and XDG_RUNTIME_DIR"

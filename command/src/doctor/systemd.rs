@@ -1,11 +1,11 @@
 //! What follows from the systemd of a node, and from how its cgroups are mounted.
 
+use job_exec_rs::proto::{OLDEST_SYSTEMD, systemd_number};
+
 use super::finding::{Finding, bad, good, note};
 use super::mends::{JOBS_HERE, delegate, manager, user_systemctl};
 use super::site::Site;
 
-/// The oldest systemd that has `OOMPolicy=` (systemd.service(5)).
-const MIN: u32 = 243;
 /// The oldest systemd that this release was tried with (doc/admin.md).
 const TRIED: u32 = 252;
 /// From this one on systemd starts processes in their cgroup, and moves none there (clone3(2)).
@@ -50,8 +50,8 @@ fn user_manager(site: &Site) -> Finding {
             return bad("user manager", format!("does not answer: {why}"), mend);
         }
     };
-    match number(version) {
-        Some(number) if number < MIN => {
+    match systemd_number(version) {
+        Some(number) if number < OLDEST_SYSTEMD => {
             let found = format!("systemd {version} is too old");
             bad("user manager", found, format!("# install systemd {TRIED} or later"))
         }
@@ -73,15 +73,10 @@ fn unit(site: &Site, started: &Result<(), String>) -> Finding {
     }
 }
 
-fn number(version: &str) -> Option<u32> {
-    let digits: String = version.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().ok()
-}
-
 /// While a process is moved into the cgroup of a new unit all that fork wait for a grace period of the kernel,
 /// unless the file system favours such moves (Linux `Documentation/admin-guide/cgroup-v2.rst`).
 fn stands_still(site: &Site) -> Option<Finding> {
-    let moves = number(site.systemd.as_ref().ok()?).is_some_and(|it| it < SPAWNS_IN_PLACE);
+    let moves = systemd_number(site.systemd.as_ref().ok()?).is_some_and(|it| it < SPAWNS_IN_PLACE);
     let text = "mounted without favordynmods: on some kernels each start takes 10 to 20 ms longer \
                 (kernel parameter cgroup_favordynmods=1; now: mount -o remount,favordynmods /sys/fs/cgroup)";
     (moves && site.controllers.is_some() && !site.favordynmods).then(|| note("cgroup", text))

@@ -22,7 +22,7 @@ use crate::proto::UnitName;
 use crate::supervisor::tracker::{Ask, Refusal};
 
 use super::address;
-use super::error::SystemdError;
+use super::error::{self, SystemdError};
 use super::properties::Property;
 use super::readback::ReadBack;
 
@@ -86,8 +86,8 @@ pub(super) enum Pending {
     ReadBack(ReadBack),
     /// The look for drop-ins of a unit, and the properties to compare if it has some.
     DropIns(UnitName, Vec<Property>),
-    /// The check whether systemd is on the bus. It asks for systemd's own cgroup.
-    ControlGroup,
+    /// The check whether systemd is on the bus. It asks for this property of the manager.
+    Check(&'static str),
     /// Starts that wait for it. It asks for the variables that systemd has for all units.
     Environment,
 }
@@ -149,22 +149,32 @@ impl Bus {
             is_stuck: false,
             control_group: String::new(),
         };
-        bus.call_properties(Pending::ControlGroup, MANAGER_PATH, "Get", &(MANAGER, "ControlGroup"));
+        for property in ["Version", "ControlGroup"] {
+            bus.call_properties(
+                Pending::Check(property),
+                MANAGER_PATH,
+                "Get",
+                &(MANAGER, property),
+            );
+        }
         bus.flush().await;
         let absent = |why| SystemdError::Absent { address: text.to_string(), why };
         loop {
-            match bus.receive().await {
+            let told = match bus.receive().await {
                 Incoming::Closed(why) => return Err(absent(why)),
-                Incoming::Reply(_, Ok(answer)) => {
-                    let body = answer.body();
-                    let group = body.deserialize::<Variant<'_>>().map(String::try_from);
-                    if let Ok(Ok(group)) = group {
-                        bus.control_group = group;
-                    }
-                    return Ok(bus);
+                Incoming::Reply(Pending::Check(property), Ok(answer)) => {
+                    let told = answer.body().deserialize::<Variant<'_>>().map(String::try_from);
+                    (property, told.ok().and_then(Result::ok).unwrap_or_default())
                 }
                 Incoming::Reply(_, Err(e)) => return Err(absent(e.to_string())),
-                Incoming::Signal(_) => {}
+                Incoming::Reply(_, Ok(_)) | Incoming::Signal(_) => continue,
+            };
+            match told {
+                ("ControlGroup", group) => {
+                    bus.control_group = group;
+                    return Ok(bus);
+                }
+                (_, version) => error::check_version(version)?,
             }
         }
     }

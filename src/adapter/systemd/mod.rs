@@ -212,7 +212,7 @@ impl Systemd {
                     calls::compare(bus, &unit, properties, &drop_ins);
                 }
             }
-            Happening::Incoming(Incoming::Reply(Pending::ControlGroup, _)) => {}
+            Happening::Incoming(Incoming::Reply(Pending::Check(_), _)) => {}
             Happening::Incoming(Incoming::Reply(Pending::Environment, reply)) => {
                 self.handle_environment(reply);
             }
