@@ -232,6 +232,15 @@ need_program() {
     fi
 }
 
+# usage: need_command
+# The same; flux(1) then has it as `flux job-exec-rs`.
+need_command() {
+    need_program
+    mkdir cmd
+    ln -s "$(realpath "$program")" cmd/flux-job-exec-rs
+    export FLUX_EXEC_PATH_PREPEND=$PWD/cmd
+}
+
 # usage: wait_event [OPTION...] JOBID EVENT
 wait_event() {
     flux job wait-event -t "$patience" "$@"

@@ -4,10 +4,7 @@ instance_size=0
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-need_program
-mkdir cmd
-ln -s "$(realpath "$program")" cmd/flux-job-exec-rs
-export FLUX_EXEC_PATH_PREPEND=$PWD/cmd
+need_command
 
 # One instance for all that only looks.
 cat >look <<-\EOF

@@ -11,10 +11,7 @@ fi
 
 # shellcheck source=gated.sh
 . "$here/gated.sh"
-need_program
-mkdir cmd
-ln -s "$(realpath "$program")" cmd/flux-job-exec-rs
-export FLUX_EXEC_PATH_PREPEND=$PWD/cmd
+need_command
 
 # Uses the CPU for half a second, and prints its own user time.
 cat >burn.py <<-EOF

@@ -8,10 +8,7 @@ if ! test_have_prereq UNITS; then
 	skip_all='needs our module and a user systemd'
 	test_done
 fi
-need_program
-mkdir cmd
-ln -s "$(realpath "$program")" cmd/flux-job-exec-rs
-export FLUX_EXEC_PATH_PREPEND=$PWD/cmd
+need_command
 
 # usage: why JOBID. What is said is in the file said.
 why() {

@@ -8,10 +8,7 @@ if ! test_have_prereq UNITS; then
 	skip_all='needs our module and a user systemd'
 	test_done
 fi
-need_program
-mkdir cmd
-ln -s "$(realpath "$program")" cmd/flux-job-exec-rs
-export FLUX_EXEC_PATH_PREPEND=$PWD/cmd
+need_command
 
 # Each task counts in a file of its own, until the file `over` is there.
 mkfifo pause
@@ -38,7 +35,7 @@ states() {
 	flux job-exec-rs units --all -no "{state}" "$1" | sort -u | xargs
 }
 no_slices() {
-	test -z "$(systemctl --user list-units --all --plain --no-legend "*shell_*.slice")"
+	test -z "$(all_slices)"
 }
 nothing_drained() {
 	test -z "$(flux resource drain -no "{ranks}")"
