@@ -8,8 +8,6 @@ use super::site::Site;
 
 /// The oldest systemd that this release was tried with (doc/admin.md).
 const TRIED: u32 = 252;
-/// From this one on systemd starts processes in their cgroup, and moves none there (clone3(2)).
-const SPAWNS_IN_PLACE: u32 = 256;
 
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let mut all = cgroups(site);
@@ -73,11 +71,10 @@ fn unit(site: &Site, started: &Result<(), String>) -> Finding {
     }
 }
 
-/// While a process is moved into the cgroup of a new unit all that fork wait for a grace period of the kernel,
+/// While a process is moved into the cgroup of a unit all that fork wait for a grace period of the kernel,
 /// unless the file system favours such moves (Linux `Documentation/admin-guide/cgroup-v2.rst`).
 fn stands_still(site: &Site) -> Option<Finding> {
-    let moves = systemd_number(site.systemd.as_ref().ok()?).is_some_and(|it| it < SPAWNS_IN_PLACE);
     let text = "mounted without favordynmods: on some kernels each start takes 10 to 20 ms longer \
                 (kernel parameter cgroup_favordynmods=1; now: mount -o remount,favordynmods /sys/fs/cgroup)";
-    (moves && site.controllers.is_some() && !site.favordynmods).then(|| note("cgroup", text))
+    (site.controllers.is_some() && !site.favordynmods).then(|| note("cgroup", text))
 }
