@@ -2,7 +2,7 @@
 
 Goes back to flux-core's job-exec in each way that there is, on nodes where jobs of guests run, and
 comes again. No process may be left that nobody owns, and no node with such processes takes jobs. At
-last the module is loaded while the user manager is started again. One line for each."""
+last the module is loaded while the user manager is started again, and that is killed. One line for each."""
 
 import argparse
 import os
@@ -150,7 +150,23 @@ def manager_away(back):
     back.expect('"launcher":"systemd"' in stats.replace(" ", ""), f"not by systemd: {stats}")
 
 
-WAYS = {way.__name__: way for way in (refused, another_module, removed, after_a_crash, manager_away)}
+def manager_killed(back):
+    """Somebody kills the user manager, and with it the kernel ends what it had started."""
+    job, other = submit(back.cluster, "2", 1), submit(back.cluster, "1", 1)
+    back.order("systemctl kill --signal=KILL $manager; systemctl reset-failed $manager; systemctl start $manager", 2)
+    back.cluster.flux("job", "wait-event", "-t120", job, "clean")
+    log = back.cluster.flux("job", "eventlog", job)
+    back.expect("lost on n2 (rank 2): its user manager has ended" in log, f"it has another reason: {log}")
+    state = back.cluster.flux("jobs", "-no", "{state}", other).strip()
+    back.expect(state == "RUN", f"a job of another node: {state}")
+    back.cluster.flux("cancel", other)
+    back.gone([job, other], "job-exec-rs")
+
+
+WAYS = {
+    way.__name__: way
+    for way in (refused, another_module, removed, after_a_crash, manager_away, manager_killed)
+}
 
 
 def main(ways, kind):
