@@ -54,7 +54,8 @@ test_expect_success 'two packages are made, for this flux-core' '
 	test "$(wc -l <made)" = 2 &&
 	for file in $(cat made); do
 		dpkg-deb -f "$file" Depends | grep "flux-core (>= 0.88), flux-core (<< 0.89~)" || return 1
-	done
+	done &&
+	dpkg-deb -f "$(grep -v connector made)" Recommends | grep "systemd (>= 252)"
 '
 # usage: listed PACKAGE...
 listed() {
