@@ -40,9 +40,11 @@ def outside():
         end.register(os.pidfd_open(int(shell)), select.POLLIN)
         os.kill(int(broker), signal.SIGKILL)
         assert end.poll(PATIENCE_MS), "the shell waits for a broker that nobody starts again"
-    # It has failed, and its status is kept until somebody asks for it. Nobody does.
+    # It has failed, and its status is kept until somebody asks for it. Nobody does, nor for its slice.
     while subprocess.run(["systemctl", "--user", "reset-failed", unit], check=False).returncode:
         pause(0.02)
+    slices = unit.removesuffix(".service").replace("-", "_")
+    subprocess.run(["systemctl", "--user", "stop", f"*{slices}_*.slice"], check=True)
 
 
 if len(sys.argv) > 1:

@@ -199,10 +199,10 @@ goes_on_without() {
 		test "$(wc -l <exceptions)" -eq 1 &&
 		test "$(jq "select(.name == \"finish\").context.status" eventlog)" = 0
 }
-# usage: stopped_by_hand RANK. Its broker does not come back, and nobody else looks after its unit.
+# usage: stopped_by_hand RANK. Its broker does not come back, and nobody else looks after its unit and slice.
 stopped_by_hand() {
 	unit=$(all_units | grep "^shell-$1-$(cat id.lost)-") &&
-		systemctl --user stop "$unit" &&
+		systemctl --user stop "$unit" "$(all_slices | grep "shell_$1_$(cat id.lost)_")" &&
 		{ systemctl --user reset-failed "$unit" 2>/dev/null || true; }
 }
 test_expect_success UNITS,CONNECTOR 'a shell does not wait for one whose rank was given up' '
