@@ -61,6 +61,9 @@ def read_tasks(directory):
 
 
 class Account:
+    # How far the clocks of two ranks can be apart, in seconds.
+    clocks_apart_s = 0
+
     def __init__(self, instance, attempt, faults):
         self.instance, self.attempt, self.job = instance, attempt, attempt.job
         self.faults = faults
@@ -321,10 +324,15 @@ class Account:
         """Those of the last allocation: the KVS may have forgotten one before, and its tasks have
         been ended and started again (rfc/0008, 8.10)."""
         last = max((event["timestamp"] for event in self.named("alloc")), default=math.inf)
-        before = [task for task in tasks if task.started < last]
         newest = {}
         for task in tasks:
             newest[task.rank] = max(task.started, newest.get(task.rank, 0))
+
+        def is_before(task):
+            off = self.clocks_apart_s if task.started == newest[task.rank] else 0
+            return task.started < last - off
+
+        before = [task for task in tasks if is_before(task)]
         fenced = [
             task
             for task in tasks

@@ -27,8 +27,8 @@ OF_TOUCHED = {
 REASONS = ("lost", "nothing is known of it on its node", "rebooted", "booted", "no trace of it")
 # The status of a job whose tasks were ended by SIGTERM, and the IMP or not between.
 OF_SIGTERM = (143 << 8, 15)
-# How shells say that they miss another.
-OF_SHELLS = ("PMI-1 wire protocol error",)
+# How shells say that they miss another, and how the end of one is told that went with its user manager.
+OF_SHELLS = ("PMI-1 wire protocol error", ": Terminated")
 # What munge says to the IMP and to flux-shell, if their node's clock says that it was signed later.
 OF_MUNGE = "Rewound credential"
 # systemd hears of the end of a unit, and Flux of that.
@@ -137,6 +137,9 @@ class Watch:
 
 
 class NodeAccount(Account):
+    # Nobody sets the nodes' clocks, and under load they have been 1.5 s apart.
+    clocks_apart_s = 3
+
     def __init__(self, cluster, attempt, trouble, watch):
         self.cluster, self.watch = cluster, watch
         # The ranks of its allocation that were lost while it ran, and again if it has ended for it.
