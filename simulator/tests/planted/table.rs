@@ -17,7 +17,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "AdoptionByPid",
         what: "after the node has booted again, a process with the recorded pid is the shell",
         oracle: "always-an-end",
-        seed: 40,
+        seed: 161,
         edits: &[(
             "src/supervisor/core.rs",
             "if found.record.left {",
@@ -46,7 +46,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "BarrierAfterRestart",
         what: "a shell that waits in the barrier is counted again when its module is back",
         oracle: "barrier",
-        seed: 1,
+        seed: 5,
         edits: &[(
             "src/machine/agent/barrier.rs",
             "self.clients.place(self.entered.max(self.found), entry)",
@@ -58,7 +58,7 @@ pub(super) const BUGS: &[Bug] = &[
         what: "a new leader fails the barrier before all ranks have said how often their shells \
                have entered, and does not count what shells have left",
         oracle: "barrier",
-        seed: 790,
+        seed: 1156,
         edits: &[
             (
                 "src/machine/leader/reason.rs",
@@ -72,7 +72,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "CleanupUndelayed",
         what: "a job may come to CLEANUP while a checkpoint is being prepared",
         oracle: "always-an-end",
-        seed: 92,
+        seed: 113,
         edits: &[(
             "src/machine/coordinator/delayed.rs",
             "cx.shells_survive && (closed && ends || is_behind)",
@@ -83,7 +83,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "CollectBeforeDurable",
         what: "a unit is collected before its status is on disk",
         oracle: "true-status",
-        seed: 7,
+        seed: 5,
         edits: &[(
             "src/supervisor/core.rs",
             "if known.record.exited != Some(status) {",
@@ -94,7 +94,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "CommitsOfEndedLost",
         what: "commits that an ended shell has left are not done again after a rollback",
         oracle: "commit-once",
-        seed: 47,
+        seed: 45,
         edits: &[(
             "src/machine/agent/client_commits.rs",
             "// A new leader is a reason to try as often again.",
@@ -105,7 +105,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "CommitsPassedOn",
         what: "a client's commits are for any rank: a broker that unloads its KVS passes them on",
         oracle: "commit-once",
-        seed: 102,
+        seed: 90,
         edits: &[(
             "simulator/src/world/links.rs",
             "return waiter.packet.rank() == Some(rank);",
@@ -141,7 +141,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "DoneBeforeOutput",
         what: "the end of a job does not wait for the output of its shells",
         oracle: "nothing-lost",
-        seed: 22,
+        seed: 3,
         edits: &[(
             "src/supervisor/core.rs",
             "if known.removal != Removal::Empty || !known.pump(&*self.sink) {",
@@ -154,7 +154,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "DrainUnawaited",
         what: "a rank is released although the resource module has not answered that it is drained",
         oracle: "no-release-while-alive",
-        seed: 1,
+        seed: 4,
         edits: &[(
             "src/machine/leader/release.rs",
             "self.undrained = self.undrained.union(&ranks.intersection(&self.held));",
@@ -165,7 +165,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "DuplicateStartAfterRollback",
         what: "an ended job is forgotten before a checkpoint holds its end",
         oracle: "true-status",
-        seed: 18,
+        seed: 79,
         edits: &[(
             "src/machine/leader/ending.rs",
             "        self.say_ended(out);\n    }",
@@ -177,7 +177,7 @@ pub(super) const BUGS: &[Bug] = &[
         what: "an entry into the barrier counts after a restart although its shell has not said it \
                again",
         oracle: "barrier",
-        seed: 54,
+        seed: 57,
         edits: &[(
             "src/machine/agent/barrier.rs",
             "let waits = self.clients.has_name();",
@@ -199,7 +199,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "FirstRunWrites",
         what: "clients of a run that the KVS has forgotten commit to the next run's guest namespace",
         oracle: "commit-once",
-        seed: 67,
+        seed: 8,
         edits: &[("simulator/src/world/links.rs", ".of_run(options.run)", ".of_run(None)")],
     },
     Bug {
@@ -217,7 +217,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "HangUnnoticed",
         what: "nobody notices that the disk holds the supervisor up",
         oracle: "silence-told",
-        seed: 20,
+        seed: 62,
         edits: &[(
             "src/supervisor/pulse.rs",
             "let is_held_up = busy_for >= patience;",
@@ -250,14 +250,14 @@ pub(super) const BUGS: &[Bug] = &[
         name: "LateWaits",
         what: "the end of a unit waits until the disk takes its status",
         oracle: "drained-for-cause",
-        seed: 169,
+        seed: 19,
         edits: &[("src/supervisor/core.rs", "backend.hold(unit);", "")],
     },
     Bug {
         name: "LossUnnoticed",
         what: "nobody asks whether a request to another rank, on which nothing has come, was lost",
         oracle: "always-an-end",
-        seed: 2,
+        seed: 3,
         edits: &[(
             "src/machine/node/silence.rs",
             "Some(now.mono + SILENCE_SECONDS));\n        self.name(stream)",
@@ -268,7 +268,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "LostSignalAfterReconnect",
         what: "after a reconnect to the bus, the supervisor does not ask what happened meanwhile",
         oracle: "no-orphan",
-        seed: 5,
+        seed: 1,
         edits: &[(
             "src/supervisor/tracker/link.rs",
             "            self.ask(Call::Watch(unit));\n        }\n        self.list();",
@@ -309,7 +309,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "OneWayUnnumbered",
         what: "`write` to the leader shell does not go through a channel, as without the connector",
         oracle: "channel-once",
-        seed: 1,
+        seed: 5,
         edits: &[(
             "simulator/src/world/talks.rs",
             "let packet = SimPacket::request(&topic, tag, to, &payload);\n        if !self.send",
@@ -333,7 +333,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "PrologRunTwice",
         what: "the record of a prolog is forgotten when the module is back, so it is run again",
         oracle: "script-once",
-        seed: 2,
+        seed: 3,
         edits: &[(
             "src/machine/agent/perilog.rs",
             "if stage != Stage::Shell {\n            let script = Script::found",
@@ -348,7 +348,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "ReasonForgotten",
         what: "the exception for which a shell is ended is not written to the shell's record",
         oracle: "reason-outlives",
-        seed: 107,
+        seed: 34,
         edits: &[(
             "src/machine/agent/shell.rs",
             "self.unit.keep(Note::EndReason(reason.clone()), out);",
@@ -359,7 +359,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "ReissuedIdAdopted",
         what: "another job's unit is adopted because the id is the same",
         oracle: "barrier",
-        seed: 40,
+        seed: 29,
         edits: &[(
             "src/machine/agent.rs",
             "Some(there) if there.shell.digest() != digest =>",
@@ -370,7 +370,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "RemovalForgotten",
         what: "a unit that is over, as its record says, is not removed if systemd still has it",
         oracle: "no-orphan",
-        seed: 84,
+        seed: 279,
         edits: &[("src/supervisor/unrecorded.rs", "if is_over {", "if false {")],
     },
     Bug {
@@ -403,14 +403,14 @@ pub(super) const BUGS: &[Bug] = &[
         name: "ReleaseUnawaited",
         what: "a checkpoint does not wait until the KVS has the release of a job that has ended",
         oracle: "always-an-end",
-        seed: 255,
+        seed: 395,
         edits: &[("src/machine/coordinator/hold.rs", "if !is_held {", "if false {")],
     },
     Bug {
         name: "ReleasedAgain",
         what: "a new coordinator does not look up which ranks the job manager has back",
         oracle: "released-once",
-        seed: 7,
+        seed: 2,
         edits: &[(
             "src/machine/coordinator.rs",
             "Ok(released) => job.released = released.intersection(job.start.r.ranks()),",
