@@ -26,7 +26,7 @@ use table::{BUGS, Bug};
 /// Each bug must show in one of so many seeds of the default profile. A change of the service gives the
 /// seeds other faults: then the test looks through all of them, which takes many times as long, and
 /// says which seed to write into the table.
-const SEEDS_MAX: u64 = 4000;
+const SEEDS_MAX: u64 = 8000;
 
 /// How many bugs are built with `PLANTED=lot`.
 const LOT: usize = 3;

@@ -435,7 +435,7 @@ pub(super) const BUGS: &[Bug] = &[
         what: "a script that was told to end before it was known to run, or by an earlier life of \
                its module, is not told when it is found",
         oracle: "script-told",
-        seed: 1326,
+        seed: 6450,
         edits: &[
             (
                 "src/machine/agent/script.rs",
@@ -465,7 +465,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "SilenceUnnoticed",
         what: "nobody notices that systemd does not answer",
         oracle: "no-orphan",
-        seed: 28,
+        seed: 12,
         edits: &[("src/supervisor/tracker/patience.rs", "if hangs {", "if hangs && false {")],
     },
     Bug {
@@ -506,7 +506,7 @@ pub(super) const BUGS: &[Bug] = &[
         what: "the time for which a rank was stopped itself counts as time in which others did not \
                answer",
         oracle: "unknown-is-not-dead",
-        seed: 9,
+        seed: 33,
         edits: &[(
             "src/machine/away.rs",
             "let is_over = self.counted >= seconds;",
@@ -517,7 +517,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "UnknownIsDead",
         what: "a rank whose broker is gone counts as dead at once, although its shells may live",
         oracle: "unknown-is-not-dead",
-        seed: 1,
+        seed: 33,
         edits: &[(
             "src/machine/leader/agents.rs",
             "StreamEnd::BrokerGone if is_lost =>",
@@ -528,7 +528,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "UnrecordedIgnored",
         what: "a unit whose record was lost is left alone",
         oracle: "no-orphan",
-        seed: 6,
+        seed: 4,
         edits: &[(
             "src/supervisor/unrecorded.rs",
             "let unit = found.unit.clone();",
@@ -539,7 +539,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "UnsyncedCounts",
         what: "a checkpoint counts as made before the disk has it",
         oracle: "commit-once",
-        seed: 30,
+        seed: 104,
         edits: &[
             (
                 "simulator/src/world/service.rs",
@@ -560,7 +560,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "UnwantedGuestLives",
         what: "a guest's shell that nobody wants gets SIGTERM, and is not killed if it ignores it",
         oracle: "no-orphan",
-        seed: 228,
+        seed: 34,
         edits: &[(
             "src/machine/agent/unwanted.rs",
             "let Some(step) = step else { return };",
@@ -582,7 +582,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "WaitingForgotten",
         what: "no checkpoint is made for jobs that only wait",
         oracle: "waiting-kept",
-        seed: 142,
+        seed: 99,
         edits: &[(
             "src/machine/coordinator/checkpoint.rs",
             "note_change(&mut self, cx: Context) {\n        self.touch(cx);",
