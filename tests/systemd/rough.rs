@@ -19,6 +19,29 @@ fn systemd_is_reexecuted_and_reloaded_while_units_run() {
     rough(&mut h, dir.path(), &["daemon-reexec", "daemon-reload"]);
 }
 
+/// [manager-ended]: systemd says when it began, and the same after it was executed again.
+#[test]
+fn a_record_names_the_user_manager() {
+    let Some((mut h, dir)) = harness() else { return };
+    let gate = Gate::new(dir.path().join("gate"));
+    let began = systemctl(&["show", "--value", "-p", "UserspaceTimestampMonotonic"]);
+    for job in 1..=2 {
+        h.launch(job, &gate.wait());
+        h.started(job);
+        systemctl(&["daemon-reexec"]);
+    }
+    let files = std::fs::read_dir(dir.path().join("state")).unwrap().map(|it| it.unwrap().path());
+    let records = files.filter(|path| path.extension().is_some_and(|it| it == "record"));
+    let heads = records.map(|path| std::fs::read_to_string(path).unwrap());
+    let is_named = |head: &String| head.contains(&format!("\"manager\":{}}}", began.trim()));
+    assert_eq!(heads.filter(is_named).count(), 2);
+    gate.open();
+    for job in 1..=2 {
+        assert_eq!(h.exited(job), WaitStatus::exited(0));
+        h.clean(job);
+    }
+}
+
 /// Units that run, units that end meanwhile and units that are started meanwhile.
 fn rough(h: &mut Harness, dir: &std::path::Path, verbs: &[&str]) {
     for (round, verb) in verbs.iter().enumerate() {

@@ -13,8 +13,11 @@ impl World {
         if exception.kind != "oom" {
             return;
         }
+        let Some(ranks) = named(&exception.note) else {
+            return self.violate("oom-told", format!("{}: no ranks in {}", job.id, exception.note));
+        };
         let mut seen = Vec::new();
-        for rank in named(&exception.note).unwrap_or_default().iter() {
+        for rank in ranks.iter() {
             let mut shells = self.ranks[rank as usize].shells_of(&job.digest);
             if !shells.any(|shell| shell.oom_kills > 0) {
                 seen.push(format!("{}: {}, but nothing was killed", job.id, exception.note));
