@@ -24,6 +24,8 @@ CORES = 16
 BY_HAND_ENVIRONMENT = "[Service]\nEnvironment=FLUX_DISABLE_JOB_CLEANUP=1\n"
 BY_HAND_CONFIGURATION = '[kvs]\ncheckpoint-period = "10s"\n[content-sqlite]\nsynchronous = "FULL"\n'
 URI = "local:///run/flux/local"
+# `flux uptime` fails on a node whose clock went back: it can't print how long it is up.
+PRINT_STATE = "import flux; print(flux.Flux().rpc('state-machine.get').get()['state'])"
 # What a node says of its broker is everybody's answer for this long.
 FRESH_S = 1
 # A clock that a test has set is off by more than a run takes.
@@ -108,15 +110,15 @@ class Cluster:
             raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
         return done.stdout
 
-    def uptime(self, rank):
-        """What `flux uptime` says, or why it says nothing. Forty jobs may wait for a broker: a node
+    def state(self, rank):
+        """Of its broker, or why that says nothing. Forty jobs may wait for a broker: a node
         that starts it is not asked by all of them."""
         with self.asking[rank]:
             at, said = self.told[rank]
             if time.monotonic() - at > FRESH_S:
                 try:
-                    done = self.as_user(OWNER, ["flux", "uptime"], rank, limit=20)
-                    said = f"{done.stdout.strip()} {done.stderr.strip()}"
+                    done = self.as_user(OWNER, ["flux", "python", "-c", PRINT_STATE], rank, limit=20)
+                    said = f"{done.stdout} {done.stderr}".strip()
                 except OSError as error:
                     said = str(error)
                 self.told[rank] = time.monotonic(), said
@@ -127,7 +129,7 @@ class Cluster:
         parted meanwhile, ends with broker.exit-norestart, and systemd leaves it so (flux-core
         `broker/state_machine.c`)."""
         began, was_started = time.monotonic(), False
-        while " run " not in (seen := self.uptime(rank)):
+        while (seen := self.state(rank)) != "run":
             waited = time.monotonic() - began
             if waited > patience:
                 raise NodeDown(f"no broker of rank {rank} is in RUN: {seen}")
