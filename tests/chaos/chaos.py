@@ -4,6 +4,7 @@ Runs jobs of every kind in an instance whose brokers are killed, stopped, reload
 and accounts for each job. One line of summary for each seed."""
 
 import argparse
+import concurrent.futures
 import math
 import os
 import shutil
@@ -27,6 +28,9 @@ from scripts import SCRIPT, all_scripts, kills_meanwhile, of_job
 PATIENCE_S = EXIT_TIMEOUT_S + 20
 # How long one command waits for a job.
 WAIT_S = 90
+
+# Jobs that are accounted for at once: for each a node is asked several times.
+ACCOUNTANTS = 4
 
 # In every run: about 40 s, if nothing hangs. The peer-timeout decides how long rests stay.
 SHORT = {
@@ -121,7 +125,8 @@ class Run:
         self.find_unanswered()
         self.await_jobs(until)
         self.end_clients(threads)
-        self.accounts = [self.account(attempt) for attempt in self.attempts()]
+        with concurrent.futures.ThreadPoolExecutor(ACCOUNTANTS) as pool:
+            self.accounts = list(pool.map(self.account, self.attempts()))
         self.end_hanging()
         give_back(self.instance, self.faults.full)
         began = time.monotonic()

@@ -178,11 +178,13 @@ class Trouble:
     def clock(self, fault):
         rank = fault.ranks[0]
         off = CLOCK_JUMP_S if fault.how == "forward" else -CLOCK_JUMP_S
-        # By the difference alone: the account compares times of the node from before and after. A node
-        # that has booted meanwhile has its host's time, and no file in /run.
-        self.sh(rank, f"date -s '{off} seconds' && touch /run/clock-is-off")
+        # By the difference alone: the account compares times of the node from before and after, and
+        # another of these may last. A node that has booted meanwhile has its host's time, and no file
+        # in /run.
+        mark = f"/run/clock-is-off-{fault.at:.2f}"
+        self.sh(rank, f"date -s '{off} seconds' && touch {mark}")
         pause(fault.lasts)
-        self.insist(rank, f"! rm /run/clock-is-off || date -s '{-off} seconds'")
+        self.insist(rank, f"! rm {mark} || date -s '{-off} seconds'")
 
     def disk(self, fault):
         rank, began = fault.ranks[0], time.time()
