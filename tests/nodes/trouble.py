@@ -189,11 +189,14 @@ class Trouble:
     def disk(self, fault):
         rank, began = fault.ranks[0], time.time()
         number = f"{fault.at:.2f}"
-        self.sh(rank, FILL.format(number=number))
-        pause(fault.lasts)
-        self.insist(rank, f"rm -f {FILLER}-{number}-*")
-        self.full.setdefault(rank, []).append((began, time.time()))
-        give_back(self.cluster, self.full)
+        try:
+            self.sh(rank, FILL.format(number=number))
+            pause(fault.lasts)
+        finally:
+            # Its power may go while it is being filled: the disk stays full.
+            self.insist(rank, f"rm -f {FILLER}-{number}-*")
+            self.full.setdefault(rank, []).append((began, time.time()))
+            give_back(self.cluster, self.full)
 
     def manager(self, fault):
         rank = fault.ranks[0]
