@@ -23,8 +23,15 @@ OF_TOUCHED = {
     "leader-lines-missing",
     "follower-lines-missing",
 }
-# How a job is told that its part on a node was lost.
-REASONS = ("lost", "nothing is known of it on its node", "rebooted", "booted", "no trace of it")
+# How a job is told that its part on a node was lost, or ended with its user manager as it began.
+REASONS = (
+    "lost",
+    "nothing is known of it on its node",
+    "rebooted",
+    "booted",
+    "no trace of it",
+    "terminated before first barrier",
+)
 # The status of a job whose tasks were ended by SIGTERM, and the IMP or not between.
 OF_SIGTERM = (143 << 8, 15)
 # How shells say that they miss another, and how the end of one is told that went with its user manager.
