@@ -79,9 +79,10 @@ def looks(cluster, unserved):
         return [one for one in found if AGENT not in one]
 
     def cores():
-        free = cluster.flux("resource", "list", "-s", "free", "-no", "{ncores}").split()
-        total = cluster.count * CORES
-        return [] if free == [str(total)] else [f"{free} of {total} are free"]
+        # Not those that are free: a node whose clock went back is torpid for as long, because its broker
+        # believes that it has just told of itself (flux-core `modules/overlay/overlay.c`).
+        allocated = cluster.flux("resource", "list", "-s", "allocated", "-no", "{ncores}").split()
+        return [] if allocated == ["0"] else [f"{allocated} are allocated"]
 
     return {
         "unit-left": lambda: of_nodes("units"),
