@@ -6,7 +6,7 @@ instance_size=0
 
 owner=${JOB_EXEC_RS_IMP_OWNER:-flux}
 guest=${JOB_EXEC_RS_IMP_GUEST:-nobody}
-imp=${JOB_EXEC_RS_IMP:-/usr/libexec/flux/flux-imp}
+imp=${JOB_EXEC_RS_IMP:-$(realpath -m "$(command -v flux)/../../libexec/flux/flux-imp")}
 
 # usage: missing. Says what is not set up here (README.md), if anything is.
 missing() {
