@@ -46,7 +46,7 @@ noverify = true
 [exec]
 imp = "{prefix}/libexec/flux/flux-imp"
 # The nodes are slow, and a shell ends long after another.
-shell-exit-timeout = "150s"
+shell-exit-timeout = "280s"
 {f'peer-timeout = "{peer_timeout}s"' if peer_timeout else ''}
 [access]
 allow-guest-user = true
