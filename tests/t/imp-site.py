@@ -6,7 +6,8 @@ read, one in each line; `answers` gets the URI of rank 0, and then a line for ea
   reload   loads the modules again on all ranks
   restart  kills all brokers, and starts them again
   rests    says which units and drained ranks there are
-  watches  says how many shells watch their job on each rank, when all three do"""
+  watches  says how many shells watch their job on each rank, when all three do
+  run ...  runs a command of flux as the owner, and says what it prints and its exit status"""
 
 import os
 import subprocess
@@ -52,7 +53,20 @@ def watches(brokers):
         pause(0.05)
 
 
+def run(brokers, command):
+    done = subprocess.run(
+        ["flux", *command.split()],
+        env={**os.environ, "FLUX_URI": brokers.uri(0)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return " ".join([*done.stdout.split(), f"status={done.returncode}"])
+
+
 def obey(brokers, command):
+    if command.startswith("run "):
+        return run(brokers, command.removeprefix("run "))
     if command == "reload":
         brokers.flux("exec", "-r", "all", "flux", "module", "reload", "job-exec")
     elif command == "restart":

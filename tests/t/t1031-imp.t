@@ -19,7 +19,7 @@ missing() {
 		id -u "$user" >/dev/null 2>&1 || echo "the user $user"
 	done
 }
-need_program
+need_command
 lacks=$(missing | head -n 1)
 if [ -n "$lacks" ]; then
 	skip_all="needs $lacks"
@@ -146,6 +146,15 @@ test_expect_success 'he may look at it, and nobody else' '
 	as_guest ./job-exec-rs logs "$id" &&
 	test_must_fail as_guest flux module stats --clear job-exec &&
 	passes looked
+'
+test_expect_success 'the owner sees that it is contained, and has it stand still and go on' '
+	gated frozen &&
+	tell "run job-exec-rs doctor --jobs $id --all" >said && cat said && grep "status=0$" said &&
+	tell "run job-exec-rs freeze $id" >said && cat said && grep "status=0$" said &&
+	tell "run job-exec-rs units --all -no {state} $id" >said && cat said &&
+	grep "^frozen frozen frozen status=0$" said &&
+	tell "run job-exec-rs thaw $id" >said && cat said && grep "status=0$" said &&
+	passes frozen
 '
 test_expect_success 'a reload of all modules is not noticed' '
 	gated reloaded &&
