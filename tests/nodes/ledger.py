@@ -188,7 +188,11 @@ class NodeAccount(Account):
         return bool(self.lost or self.refused or is_instance) or super().is_excused()
 
     def account_lost(self):
-        """Who hears first of a lost node tells the job: the service, or a shell that misses another."""
+        """Who hears first of a lost node tells the job: the service, or a shell that misses another. An
+        instance in a job loses the broker of a node that is parted from its others, too."""
+        kinds = [self.faults.lost]
+        if self.job.kind == "batch":
+            kinds.append(self.faults.parted)
         ran = min((event["timestamp"] for event in self.named("alloc")), default=math.inf)
         ends = [e["timestamp"] for e in self.named("finish") + self.named("exception")]
         self.touched = [
@@ -196,7 +200,8 @@ class NodeAccount(Account):
             for rank in self.allocated()
             if any(
                 ran <= end and begin <= max(ends, default=begin) + TOLD_S
-                for begin, end in self.faults.lost.get(rank, [])
+                for kind in kinds
+                for begin, end in kind.get(rank, [])
             )
         ]
         fatal = [e["context"] for e in self.named("exception") if e["context"]["severity"] == 0]

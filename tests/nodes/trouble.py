@@ -55,6 +55,8 @@ class Trouble:
         self.full = {}
         # Of each rank, when everything that ran there was lost, and when there was a new beginning.
         self.lost = {}
+        # Of each rank, when it reached no other.
+        self.parted = {}
         # As tests/chaos has it.
         self.stopped_0 = []
         # How often somebody keeps a node without power.
@@ -163,11 +165,12 @@ class Trouble:
 
     def part(self, fault):
         """The node reaches no other."""
-        rank = fault.ranks[0]
+        rank, began = fault.ranks[0], time.time()
         others = [other for other in self.cluster.ranks if other != rank]
         self.nodes.network.part(rank, others)
         pause(fault.lasts)
         self.nodes.network.part(rank, others, -1)
+        self.parted.setdefault(rank, []).append((began, time.time()))
 
     def frames(self, fault):
         rank = fault.ranks[0]
