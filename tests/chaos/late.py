@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from instance import pause, started, systemctl
+from instance import SIZE, pause, started, systemctl
 from jobs import PYTHON, SHELL, exited
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -60,6 +60,9 @@ def submit(instance, ranks):
 
 
 def play(instance, ranks, late, killed):
+    # The scheduler hears of a rank a moment after that is in RUN.
+    free = ("resource", "list", "-s", "free", "-no", "{nnodes}")
+    await_true("all ranks can get a job", lambda: instance.flux(*free).strip() == str(SIZE))
     # That rank hears of the job only when it is back.
     instance.signal([late], signal.SIGSTOP)
     job = submit(instance, ranks)
