@@ -8,7 +8,12 @@ owner=${JOB_EXEC_RS_IMP_OWNER:-flux}
 guest=${JOB_EXEC_RS_IMP_GUEST:-nobody}
 imp=${JOB_EXEC_RS_IMP:-$(realpath -m "$(command -v flux)/../../libexec/flux/flux-imp")}
 
-# usage: missing. Says what is not set up here (README.md), if anything is.
+# It lets the owner run shells for others. Who may not is refused before anything is read.
+imp_allows() {
+	echo '{}' | setpriv --reuid "$owner" --regid "$(id -g "$owner")" --clear-groups "$imp" exec none 0 2>&1 |
+		grep -q 'invalid json input'
+}
+# usage: missing. Says what is not set up here (doc/testing.md), if anything is.
 missing() {
 	test_have_prereq UNITS && test_have_prereq CONNECTOR || echo "a user systemd, and the connector"
 	[ "$(id -u)" = 0 ] || echo "root"
@@ -18,6 +23,7 @@ missing() {
 	for user in "$owner" "$guest"; do
 		id -u "$user" >/dev/null 2>&1 || echo "the user $user"
 	done
+	imp_allows 2>/dev/null || echo "an IMP that lets $owner run shells for others (imp/conf.d)"
 }
 need_command
 lacks=$(missing | head -n 1)
@@ -90,7 +96,7 @@ test_expect_success 'its status is true' '
 '
 test_expect_success 'he cancels it' '
 	id=$(as_guest flux submit -N3 -n3 sleep inf) &&
-	as_guest flux job wait-event -q -t "$patience" "$id" start &&
+	as_guest flux job wait-event -q -t "$patience" -p exec "$id" shell.start &&
 	as_guest flux cancel "$id" &&
 	guest_clean "$id" &&
 	test_expect_code 143 as_guest flux job status "$id"
