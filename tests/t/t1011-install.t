@@ -150,7 +150,9 @@ cat >elsewhere <<-\EOF
 	unshare --mount sh -c 'mount -t overlay overlay -o "lowerdir=layer:$0" "$0" &&
 	    mount --bind /dev/null /etc/ld.so.cache && cd / && PATH=/usr/bin:/bin && exec "$0/bin/job-exec-rs" status' "$1"
 EOF
-! patchelf --force-rpath --set-rpath "$prefix/lib" layer/bin/flux layer/lib/libflux-core.so.2 ||
+# flux-security can have another prefix.
+libraries=$(ldd "$prefix/lib/libflux-core.so.2" | sed -n 's#.* => \(/.*\)/[^/]* (.*#\1#p' | sort -u | paste -sd:)
+! patchelf --force-rpath --set-rpath "$prefix/lib:$libraries" layer/bin/flux layer/lib/libflux-core.so.2 ||
 	! unshare --mount mount -t overlay overlay -o "lowerdir=layer:$prefix" "$prefix" || test_set_prereq LAYER
 test_expect_success LAYER 'the command finds libflux where the linker does not look, and flux not in PATH' '
 	start_installed bash elsewhere "$prefix" >status &&

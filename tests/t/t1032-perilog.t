@@ -205,10 +205,10 @@ test_expect_success 'what hangs is listed, and one rank of it is released' '
 	mkfifo gate-epilog-1 gate-epilog-2 &&
 	id=$(flux submit -N4 true) &&
 	came epilog-1 && came epilog-2 &&
-	await_list() { "$program" perilog list >list && grep "^$id  *1 epilog  *running" list; } &&
+	await_list() { "$program" perilog list >list && test "$(wc -l <list)" = 3; } &&
 	await await_list &&
+	grep "^$id  *1 epilog  *running" list &&
 	grep "^$id  *2 epilog  *running  *[0-9]*s  *- epilog-2-" list &&
-	test "$(wc -l <list)" = 3 &&
 	"$program" perilog list -no "{rank} {time_left}" "$id" >list &&
 	test "$(sort list | xargs)" = "1 - 2 -" &&
 	test_must_fail "$program" perilog release "$id" --ranks 0 2>err &&

@@ -148,8 +148,8 @@ test_expect_success 'a shell that is a child of its broker' '
 	flux exec -r all flux module reload job-exec method=fork &&
 	gate child &&
 	id=$(dummy_submit -N2 "[ \$rank = 0 ] || cat child") &&
-	await says "$id" "(rank 1): shell: [0-9]* process.* in " &&
-	grep "awaited: shells to end, on .* (rank 1)" said &&
+	await says "$id" "awaited: shells to end, on .* (rank 1)" &&
+	grep "(rank 1): shell: [0-9]* process.* in " said &&
 	open_gate child && wait_event "$id" clean &&
 	flux exec -r all flux module reload job-exec
 '
