@@ -11,7 +11,7 @@ import sys
 
 import chaos
 from chaos import Run
-from cluster import CORES, USERS, Cluster
+from cluster import USERS, Cluster
 from jobs import KINDS
 from ledger import AGENT, NodeAccount, NodeAttempt, Watch
 from left import drained, give_back, ledgers, namespaces
