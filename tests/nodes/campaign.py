@@ -157,9 +157,9 @@ class NodesRun(Run):
 
     def wrong(self):
         count = super().wrong()
-        # A shell that ends before its first barrier has its node drained, as with flux-core.
-        ended = [account.attempt.id for account in self.accounts if account.refused or account.lost]
-        self.drained = [line for line in self.drained if not any(id in line for id in ended)]
+        self.drained = [
+            line for line in self.drained if not any(a.has_drained(line) for a in self.accounts)
+        ]
         count["drained"] += len(self.drained)
         if self.warnings:
             count["warning"] = len(self.warnings)

@@ -23,6 +23,8 @@ OF_TOUCHED = {
     "leader-lines-missing",
     "follower-lines-missing",
 }
+# Of a shell that ends so the node is drained, as with flux-core.
+BEFORE_BARRIER = "terminated before first barrier"
 # How a job is told that its part on a node was lost, or ended with its user manager as it began.
 REASONS = (
     "lost",
@@ -30,7 +32,7 @@ REASONS = (
     "rebooted",
     "booted",
     "no trace of it",
-    "terminated before first barrier",
+    BEFORE_BARRIER,
 )
 # The status of a job whose tasks were ended by SIGTERM, and the IMP or not between.
 OF_SIGTERM = (143 << 8, 15)
@@ -144,7 +146,7 @@ class Watch:
 
 
 class NodeAccount(Account):
-    # Nobody sets the nodes' clocks, and under load they have been 1.5 s apart.
+    # Nothing keeps the nodes' clocks together, and under load they have been 1.5 s apart.
     clocks_apart_s = 3
 
     def __init__(self, cluster, attempt, trouble, watch):
@@ -186,6 +188,11 @@ class NodeAccount(Account):
         """Its end has this reason. An instance goes on without a node, and its own job fails."""
         is_instance = self.job.kind == "batch" and (self.touched or self.attempt.waits)
         return bool(self.lost or self.refused or is_instance) or super().is_excused()
+
+    def has_drained(self, line):
+        """Whether a node is drained for this job, as it has to be."""
+        is_due = self.refused or self.lost and BEFORE_BARRIER in line
+        return bool(is_due) and self.attempt.id in line
 
     def account_lost(self):
         """Who hears first of a lost node tells the job: the service, or a shell that misses another. An
