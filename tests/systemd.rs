@@ -55,6 +55,13 @@ fn systemctl(arguments: &[&str]) -> String {
     String::from_utf8(output.expect("systemctl runs").stdout).expect("UTF-8")
 }
 
+/// The units of this pattern that stay. Asks until systemd has removed those that it is removing:
+/// nobody is told, and `Gone` comes before.
+fn units_left(pattern: &str) -> String {
+    let ask = || systemctl(&["list-units", "--all", "--no-legend", "--plain", pattern]);
+    (0..3000).map(|_| ask()).find(String::is_empty).unwrap_or_else(ask)
+}
+
 /// The user manager's process.
 fn manager_pid() -> i32 {
     let group = systemctl(&["show", "--value", "-p", "ControlGroup"]);

@@ -11,7 +11,7 @@ use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{Stream, UnitName, WaitStatus};
 
 use crate::support::{self, Gate, Harness, RUNS_ON, unit_of};
-use crate::{harness, systemctl};
+use crate::{harness, systemctl, units_left};
 
 /// [supervisor-contract]
 #[test]
@@ -41,7 +41,7 @@ fn exit_codes_and_signals() {
             assert!(!h.file(job, extension).exists());
         }
     }
-    assert_eq!(systemctl(&["list-units", "--all", "--no-legend", &h.unit(1).to_string()]), "");
+    assert_eq!(units_left(&h.unit(1).to_string()), "");
 }
 
 #[test]

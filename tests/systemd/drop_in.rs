@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use job_exec_rs::proto::WaitStatus;
+use job_exec_rs::proto::{Stream, WaitStatus};
 
 use crate::rough::{OWN_PROCESS, in_a_process_of_its_own, warnings_of};
 use crate::support::Gate;
-use crate::{harness, systemctl};
+use crate::{harness, systemctl, units_left};
 
 /// Add a drop-in for all services of the private user manager.
 fn add(lines: &str) -> PathBuf {
@@ -47,8 +47,9 @@ fn inside_restart() {
         assert_eq!(h.run(job, &format!("echo {job} >>{}; {script}", ran.display())), status);
         h.clean(job);
     }
-    h.launch(7, &format!("echo 7 >>{}; exec sleep inf", ran.display()));
+    h.launch(7, &format!("echo 7 >>{}; echo on; exec sleep inf", ran.display()));
     h.started(7);
+    assert_eq!(h.output(7, Stream::Stdout, 0, 3), b"on\n");
     h.collect(7);
     h.exited(7);
     h.gone(7);
@@ -61,8 +62,7 @@ fn inside_restart() {
     assert_eq!(h.run(9, "exit 0"), WaitStatus::exited(0));
     h.clean(9);
     assert_eq!(fs::read_to_string(ran).unwrap(), "1\n2\n3\n4\n5\n6\n7\n");
-    let left = systemctl(&["list-units", "--all", "--no-legend", "--plain", "*shell-*"]);
-    assert_eq!(left, "", "units are left");
+    assert_eq!(units_left("*shell-*"), "");
 }
 
 #[test]

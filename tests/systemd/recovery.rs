@@ -8,7 +8,7 @@ use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{Stream, UnitName, WaitStatus};
 
 use crate::support::{self, Gate, Harness, RUNS_ON};
-use crate::{harness, systemctl, systemd_run};
+use crate::{harness, systemctl, systemd_run, units_left};
 
 #[test]
 fn a_unit_runs_on_without_a_worker_and_is_found() {
@@ -255,8 +255,7 @@ fn lose(h: &Harness, job: u64, extensions: &[&str]) {
 
 /// Nothing is left of this harness's units, in systemd or in its directory.
 fn assert_nothing_left(h: &Harness) {
-    let pattern = UnitName::pattern(h.config.rank, &h.config.instance);
-    assert_eq!(systemctl(&["list-units", "--all", "--no-legend", &pattern]).trim(), "");
+    assert_eq!(units_left(&UnitName::pattern(h.config.rank, &h.config.instance)), "");
     let files: Vec<_> = std::fs::read_dir(&h.config.directory).unwrap().collect();
     assert!(files.is_empty(), "{files:?}");
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use job_exec_rs::proto::{Stream, Usage, WaitStatus};
 
 use super::support::{Gate, Harness};
-use super::{harness, systemctl};
+use super::{harness, systemctl, units_left};
 
 /// Uses the CPU for a fifth of a second.
 const BURN: &str = "python3 -c '
@@ -17,14 +17,8 @@ fn usage(h: &Harness, job: u64) -> Usage {
     h.usage.borrow().get(&h.unit(job)).cloned().expect("it was told")
 }
 
-fn slices() -> String {
-    systemctl(&["list-units", "--all", "--plain", "--no-legend", "*shell_*.slice"])
-}
-
-/// Asks until systemd has stopped it: nobody is told.
-fn is_gone(h: &Harness, job: u64) -> bool {
-    let name = h.unit(job).stem().replace('-', "_");
-    (0..3000).any(|_| !slices().contains(&name))
+fn slice_left(h: &Harness, job: u64) -> String {
+    units_left(&format!("*{}*.slice", h.unit(job).stem().replace('-', "_")))
 }
 
 /// [usage-first]
@@ -38,7 +32,7 @@ fn the_kernels_figures_come_before_the_exit_and_the_slice_goes() {
         let used = usage(&h, job);
         assert!(used.user.is_some_and(|us| us >= 200_000), "{used:?}");
         h.clean(job);
-        assert!(is_gone(&h, job), "{}", slices());
+        assert_eq!(slice_left(&h, job), "");
     }
 }
 
@@ -60,7 +54,7 @@ fn what_nobody_has_seen_is_read_by_the_next_life() {
     h.exited(1);
     assert!(usage(&h, 1).user.is_some_and(|us| us >= 200_000));
     h.clean(1);
-    assert!(is_gone(&h, 1), "{}", slices());
+    assert_eq!(slice_left(&h, 1), "");
 }
 
 /// [usage-first]
@@ -84,7 +78,7 @@ fn what_weighs_a_unit_against_others_weighs_its_slice() {
     gate.open();
     h.exited(1);
     h.clean(1);
-    assert!(is_gone(&h, 1), "{}", slices());
+    assert_eq!(slice_left(&h, 1), "");
 }
 
 /// [usage-first]
@@ -97,7 +91,7 @@ fn what_a_shell_leaves_behind_counts() {
     h.gone(1);
     assert!(usage(&h, 1).user.is_some_and(|us| us > 0));
     h.forget(1);
-    assert!(is_gone(&h, 1), "{}", slices());
+    assert_eq!(slice_left(&h, 1), "");
 }
 
 /// [slice-stopped]
@@ -112,7 +106,7 @@ fn a_program_that_cannot_be_executed_leaves_no_slice() {
     h.start_unit(spec);
     h.failed(1);
     h.forget(1);
-    assert!(is_gone(&h, 1), "{}", slices());
+    assert_eq!(slice_left(&h, 1), "");
 }
 
 /// [slice-stopped]
@@ -130,6 +124,6 @@ fn shells_that_signals_end_leave_no_slice() {
         h.clean(job);
     }
     for job in 1..=12 {
-        assert!(is_gone(&h, job), "{job}: {}", slices());
+        assert_eq!(slice_left(&h, job), "");
     }
 }
