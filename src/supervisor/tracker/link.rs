@@ -176,6 +176,12 @@ impl Tracker {
         (present, others)
     }
 
+    /// The list means nothing without an answer to what was asked before it.
+    pub(super) fn drop_list(&mut self, refusal: Refusal) {
+        self.unanswered.retain(|_, call| *call != Call::List);
+        self.handle_list(Err(refusal));
+    }
+
     /// Nothing is known without a list, so connect again.
     fn handle_missing_list(&mut self, why: &str) {
         tracing::error!(why, "systemd does not list its units, connecting again");

@@ -422,6 +422,18 @@ fn a_quota_for_the_question_which_user_manager_it_is_has_it_asked_again() {
     assert!(talk.tracker.is_ready());
 }
 
+#[test]
+fn without_an_answer_which_user_manager_it_is_the_list_does_not_count() {
+    let mut talk = Talk::unconnected();
+    talk.tracker.handle_connected();
+    let number = talk.list_with(&Call::Manager);
+    let answer = Err(refusal("org.freedesktop.DBus.Error.Failed"));
+    talk.tracker.handle_news(News::Answer { number, answer });
+    assert!(!talk.tracker.is_ready());
+    talk.take_asks();
+    assert_eq!(talk.asks.last().map(|ask| &ask.call), Some(&Call::Reconnect));
+}
+
 /// Seed 911103998 of the units profile: it ends between the two answers.
 #[test]
 fn an_answer_of_before_it_failed_does_not_count_as_a_start() {

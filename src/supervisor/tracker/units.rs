@@ -559,10 +559,8 @@ impl Tracker {
             (Call::Kill { unit, signal, all }, Err(error)) => {
                 self.handle_kill_refusal(&unit, signal, all, &error);
             }
-            (Call::Manager | Call::Subscribe, Err(error)) if error.is_quota() => {
-                self.unanswered.retain(|_, call| *call != Call::List);
-                self.handle_list(Err(error));
-            }
+            (Call::Manager, Err(error)) => self.drop_list(error),
+            (Call::Subscribe, Err(error)) if error.is_quota() => self.drop_list(error),
             // systemd knows this connection already. A sign of life has come, or the link is lost.
             (Call::Ping | Call::Subscribe, _) => {}
             (Call::Watch(unit), Err(error)) => self.handle_watch_refusal(&unit, &error),
