@@ -182,6 +182,11 @@ test_expect_success 'shells wait longer for each other where brokers come back, 
 	start=-Sstatedir=$PWD/state && mkdir -p state &&
 	test "$(exit_timeout)" = 150s &&
 	test "$(exit_timeout -o exit-timeout=7s)" = 7s &&
+	site=$dest$conf_dir/shell/lua.d/10-site.lua &&
+	echo "shell.options[\"exit-timeout\"] = shell.options[\"exit-timeout\"] or \"10m\"" >$site &&
+	test "$(exit_timeout)" = 10m &&
+	test "$(exit_timeout -o exit-timeout=7s)" = 7s &&
+	rm $site &&
 	start=-Slog-level=7 &&
 	test "$(exit_timeout)" = nil
 '
