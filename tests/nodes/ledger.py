@@ -239,6 +239,22 @@ class NodeAccount(Account):
         said = self.cluster.flux("jobs", "-no", "{ranks}", self.attempt.id, check=False).strip()
         return members(said) if said else []
 
+    def without_forgotten(self, tasks, submitted=math.inf):
+        """Nor those that began just before their node and rank 0's lost power: if the KVS has forgotten the
+        job's `start`, its shells are started again (rfc/0008, 8.10)."""
+        tasks = super().without_forgotten(tasks, submitted)
+        started = min((event["timestamp"] for event in self.named("start")), default=0)
+
+        def is_young(task):
+            unit = re.search(r"shell-(\d+)-", task.cgroup)
+            lost = self.faults.lost.get(int(unit[1]), []) if unit else []
+            return any(task.started < begin < started for begin, _ in lost)
+
+        young = [task for task in tasks if is_young(task)]
+        for task in young:
+            self.account_forgotten(task.started, f"rank {task.rank}", submitted)
+        return [task for task in tasks if task not in young]
+
     def account_places(self):
         """No process of a job is ever outside the unit of the outermost job."""
         unit = re.compile(
