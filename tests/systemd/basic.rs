@@ -138,8 +138,9 @@ fn output_beyond_the_window_waits_for_acks_and_exit_does_not() {
 fn a_grandchild_writes_while_it_is_collected() {
     let Some((mut h, dir)) = harness() else { return };
     let ready = Gate::new(dir.path().join("ready"));
-    // Without the gate it could be ended before it handles SIGTERM.
-    let grandchild = format!("trap 'echo late' TERM; {}; {RUNS_ON}; exit", ready.pass());
+    // The gate is passed when it handles SIGTERM, by a program that the signal ends, too.
+    let program = format!("sh -c '{}; exec {RUNS_ON}'", ready.pass());
+    let grandchild = format!("trap 'echo late; exit' TERM; {program} & wait");
     // A shell would say that what it ran was terminated.
     let script = format!("exec 2>/dev/null; ({grandchild}) & {}", ready.wait());
     assert_eq!(h.run(1, &script), WaitStatus::exited(0));
