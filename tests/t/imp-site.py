@@ -5,7 +5,7 @@ read, one in each line; `answers` gets the URI of rank 0, and then a line for ea
 
   reload   loads the modules again on all ranks
   restart  kills all brokers, and starts them again
-  rests    says which units and drained ranks there are
+  rests    says which units stay, and which ranks are drained
   watches  says how many shells watch their job on each rank, when all three do
   run ...  runs a command of flux as the owner, and says what it prints and its exit status"""
 
@@ -38,7 +38,12 @@ def restart(brokers):
 
 def rests(brokers):
     command = ["systemctl", "--user", "list-units", "--all", "--plain", "--no-legend", "*shell-*"]
-    units = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    # A job is told clean before systemd has removed its units.
+    for _ in range(200):
+        units = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        if not units:
+            break
+        pause(0.05)
     drained = brokers.flux("resource", "drain", "-no", "{ranks} {reason}")
     return " ".join((units + drained).split())
 
