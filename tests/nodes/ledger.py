@@ -240,8 +240,8 @@ class NodeAccount(Account):
         return members(said) if said else []
 
     def without_forgotten(self, tasks, submitted=math.inf):
-        """Nor those that began just before their node and rank 0's lost power: if the KVS has forgotten the
-        job's `start`, its shells are started again (rfc/0008, 8.10)."""
+        """Nor those that began just before their node lost power and rank 0's broker died: if the KVS has
+        forgotten the job's `start`, its shells are started again (rfc/0008, 8.10)."""
         tasks = super().without_forgotten(tasks, submitted)
         started = min((event["timestamp"] for event in self.named("start")), default=0)
 

@@ -415,6 +415,11 @@ fn a_quota_for_the_question_which_user_manager_it_is_has_it_asked_again() {
     let number = talk.list_with(&Call::Manager);
     let answer = Err(refusal(Refusal::QUOTA));
     talk.tracker.handle_news(News::Answer { number, answer });
+    // What it lists now does not count.
+    let number = talk.list_with(&Call::List);
+    let answer = Ok(CallAnswer::Listed(Vec::new()));
+    talk.tracker.handle_news(News::Answer { number, answer });
+    assert!(!talk.tracker.is_ready());
     talk.take_asks();
     talk.asks.retain(|ask| ask.call == Call::LaterList);
     talk.answer(&Call::LaterList, Ok(CallAnswer::Done));
@@ -432,6 +437,18 @@ fn without_an_answer_which_user_manager_it_is_the_list_does_not_count() {
     assert!(!talk.tracker.is_ready());
     talk.take_asks();
     assert_eq!(talk.asks.last().map(|ask| &ask.call), Some(&Call::Reconnect));
+}
+
+/// As when it is listed again on the same connection.
+#[test]
+fn who_has_subscribed_already_is_listed_to() {
+    let mut talk = Talk::unconnected();
+    talk.tracker.handle_connected();
+    let number = talk.list_with(&Call::Subscribe);
+    let answer = Err(refusal("org.freedesktop.systemd1.AlreadySubscribed"));
+    talk.tracker.handle_news(News::Answer { number, answer });
+    talk.listed(&[]);
+    assert!(talk.tracker.is_ready());
 }
 
 /// Seed 911103998 of the units profile: it ends between the two answers.
